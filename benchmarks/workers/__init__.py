@@ -1,0 +1,1 @@
+"""Worker processes of the speed comparison, one per library."""

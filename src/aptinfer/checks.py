@@ -1,0 +1,86 @@
+"""Checks at the door: every message names the argument, what came, what was expected, what to do."""
+
+import difflib
+import functools
+import inspect
+import numbers
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import numpy as np
+
+Decorated = TypeVar("Decorated", bound=Callable)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence that suggests the known name closest to `name`, or lists them all."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]!r}?" if close else f"Known names: {', '.join(known)}."
+
+
+def suggests_keywords(target: Decorated) -> Decorated:
+    """Decorator for a function or a class: an unknown keyword is refused with the nearest name."""
+    call = target.__init__ if inspect.isclass(target) else target
+    known = [
+        p.name
+        for p in inspect.signature(call).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"
+    ]
+
+    @functools.wraps(call)
+    def checked(*args, **keywords):
+        for name in keywords:
+            if name not in known:
+                raise TypeError(
+                    f"{target.__name__}() got an unknown argument {name!r}. {nearest(name, known)}"
+                )
+        return call(*args, **keywords)
+
+    if inspect.isclass(target):
+        target.__init__ = checked  # pyright: ignore[reportAttributeAccessIssue]
+        return target
+    return checked  # pyright: ignore[reportReturnType]
+
+
+def positive_int(name: str, value: object, *, minimum: int = 1) -> int:
+    """`value` as an int of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
+        raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
+    return int(value)
+
+
+def positive_float(name: str, value: object, *, zero: bool = False) -> float:
+    """`value` as a finite float above zero (or at least zero, with `zero=True`)."""
+    ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
+    if not ok or value < 0 or (value == 0 and not zero):
+        bound = "at least 0" if zero else "above 0"
+        raise ValueError(f"{name} must be a finite number {bound}, got {value!r}.")
+    return float(value)  # pyright: ignore[reportArgumentType]
+
+
+def numeric_array(name: str, value: object) -> np.ndarray:
+    """`value` as a float64 array, refused when it is not numeric. NaN is left to the caller."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise TypeError(
+            f"{name} must be a numeric array; got {kind} that NumPy cannot read as real numbers."
+        ) from None
+
+
+def finite_array(name: str, value: object) -> np.ndarray:
+    """`value` as a float64 array without NaN or infinity."""
+    array = numeric_array(name, value)
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"{name} must be finite; {len(bad)} of {array.size} entries are NaN or infinite, the "
+            f"first at index {where}. Remove or repair them before inference."
+        )
+    return array

@@ -1,0 +1,1 @@
+"""Is the posterior right? Each file answers with one kind of evidence."""

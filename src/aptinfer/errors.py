@@ -1,0 +1,17 @@
+"""What can go wrong, as types. Mistakes in a call are `ValueError` or `TypeError`, as in any library."""
+
+
+class AptinferError(Exception):
+    """Everything that goes wrong while a run computes."""
+
+
+class SimulationError(AptinferError):
+    """The simulator cannot be used: it always fails, or its output is not an array of one shape."""
+
+
+class TrainingError(AptinferError):
+    """Training produced no usable network."""
+
+
+class SamplingError(AptinferError):
+    """A sampler gave up in bounded time. The message names the acceptance rate and the remedy."""

@@ -1,0 +1,99 @@
+"""Embeddings: networks from scaled x to the vector that density estimators are conditioned on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.estimators.density import Density, DensityEstimator
+
+@runtime_checkable
+class EmbeddingSpec(Protocol):
+    """Settings of an embedding: `build` makes the network for data of a given shape."""
+
+    def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> eqx.Module: ...
+
+
+class Dense(eqx.Module):
+    """A stack of linear layers over flattened x."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: Callable = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "*event"]) -> Float[Array, " features"]:
+        h = jnp.ravel(x)
+        for layer in self.layers:
+            h = self.activation(layer(h))
+        return h
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class MLP:
+    """Fully connected embedding, the default for vectors.
+
+    Args:
+        hidden: units of each layer; the last one is the size of the embedding.
+        activation: an elementwise function of JAX arrays.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Callable = jax.nn.gelu
+
+    def __post_init__(self):
+        object.__setattr__(self, "hidden", tuple(positive_int("MLP hidden", h) for h in self.hidden))
+
+    def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Dense:
+        sizes = (int(np.prod(shape)), *self.hidden)
+        keys = jax.random.split(key, len(self.hidden))
+        pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
+        layers = tuple(eqx.nn.Linear(a, b, dtype=jnp.float32, key=k) for a, b, k in pairs)
+        return Dense(layers, self.activation)
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """No embedding: x is fed to the estimator as it is, scaled and flattened."""
+
+    def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Dense:
+        del key, shape
+        return Dense((), jax.nn.gelu)
+
+
+class Embedded(DensityEstimator):
+    """Scaled x -> features -> density: what is trained, evaluated and sampled."""
+
+    embedding: eqx.Module
+    head: DensityEstimator
+
+    def __call__(self, condition: Float[Array, "*event"]) -> Density:
+        return self.head(self.embedding(condition))  # pyright: ignore[reportCallIssue]
+
+
+def build_embedding(spec: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> tuple[eqx.Module, int]:
+    """The network that `spec` stands for, and how many features it returns for data of `shape`."""
+    network = spec.build(key, shape) if isinstance(spec, EmbeddingSpec) else spec
+    if not isinstance(network, eqx.Module) or not callable(network):
+        raise TypeError(
+            f"embedding must be an eqx.Module that maps x to a vector, or settings such as apt.MLP(); "
+            f"got {type(network).__name__}."
+        )
+    try:
+        out = jax.eval_shape(network, jax.ShapeDtypeStruct(shape, jnp.float32))
+    except Exception as error:
+        raise ValueError(
+            f"embedding {type(network).__name__} cannot take x of shape {shape}: {error}"
+        ) from error
+    if not hasattr(out, "shape") or len(out.shape) != 1:
+        came = getattr(out, "shape", type(out).__name__)
+        raise ValueError(
+            f"embedding {type(network).__name__} must return a vector for one x of shape {shape}; "
+            f"it returned shape {came}. Flatten its output, for example with jnp.ravel."
+        )
+    return network, out.shape[0]

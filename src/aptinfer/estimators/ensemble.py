@@ -1,0 +1,66 @@
+"""Ensembles: several independently started estimators, trained in one `vmap`, mixed with equal weights."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.estimators.embeddings import Embedded, build_embedding
+from aptinfer.keys import Key, as_jax
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class Ensemble:
+    """`members` copies of an estimator and its embedding, each with its own start and order of rows.
+
+    Args:
+        estimator: settings of the members, such as `apt.NSF()`.
+        members: how many.
+    """
+
+    estimator: Any
+    members: int = 5
+
+    def __post_init__(self):
+        positive_int("Ensemble members", self.members)
+        if isinstance(self.estimator, Ensemble):
+            raise TypeError("Ensemble estimator must be a single estimator, not another Ensemble.")
+
+
+def split_ensemble(spec: object) -> tuple[Any, int]:
+    """The members' settings and their number; a single estimator is an ensemble of one."""
+    return (spec.estimator, spec.members) if isinstance(spec, Ensemble) else (spec, 1)
+
+
+def build_members(
+    key: Key, estimator: object, embedding: object, dim: int, event: tuple[int, ...]
+) -> Embedded:
+    """Embedding and density, the trained arrays of all members stacked along a first axis."""
+    single, members = split_ensemble(estimator)
+
+    def one(key):
+        for_embedding, for_head = jax.random.split(key)
+        network, features = build_embedding(embedding, for_embedding, event)
+        return Embedded(network, single.build(for_head, dim, features))
+
+    # Arrays that are not trained, such as a user's integer tables, are shared by all members.
+    stacked = eqx.filter_vmap(one, out_axes=lambda leaf: 0 if eqx.is_inexact_array(leaf) else None)
+    return eqx.filter_jit(lambda words: stacked(jax.random.split(as_jax(words), members)))(key.words())
+
+
+def as_members(estimator: Embedded):
+    """(arrays with a member axis, the rest): what a `vmap` over members takes. The first are learned."""
+    return eqx.partition(estimator, eqx.is_inexact_array)
+
+
+def count_members(estimator: Embedded) -> int:
+    return jax.tree.leaves(as_members(estimator)[0])[0].shape[0]
+
+
+def member(estimator: Embedded, number: int) -> Embedded:
+    """One member on its own."""
+    weights, rest = as_members(estimator)
+    return eqx.combine(jax.tree.map(lambda a: a[number], weights), rest)

@@ -1,0 +1,61 @@
+"""Mixture density network: a mixture of Gaussians with full covariances, its parameters linear in the
+features of x (paper, appendix; the network itself is the embedding)."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.estimators.density import DensityEstimator
+from aptinfer.estimators.mog import Mixture
+
+LOG_DIAGONAL = 12.0  # widths between e^-12 and e^12, so that no step can overflow float32
+
+
+class MixtureHead(DensityEstimator):
+    """features -> logits, means and upper-triangular precision factors."""
+
+    linear: eqx.nn.Linear
+    components: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
+
+    def __call__(self, condition: Float[Array, " features"]) -> Mixture:
+        k, n = self.components, self.dim
+        out = self.linear(condition)
+        logits, means, raw = jnp.split(out, [k, k + k * n])
+        raw = raw.reshape(k, n, n)
+        diagonal = LOG_DIAGONAL * jnp.tanh(jnp.diagonal(raw, axis1=1, axis2=2) / LOG_DIAGONAL)
+        factors = jnp.triu(raw, 1) + jnp.eye(n, dtype=raw.dtype) * jnp.exp(diagonal)[:, :, None]
+        return Mixture(jax.nn.log_softmax(logits), means.reshape(k, n), factors)
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class MDN:
+    """Mixture of Gaussians with full covariances.
+
+    Args:
+        components: number of Gaussians.
+    """
+
+    components: int = 8
+
+    def __post_init__(self):
+        positive_int("MDN components", self.components)
+
+    def build(self, key: PRNGKeyArray, dim: int, features: int) -> MixtureHead:
+        k, n = self.components, dim
+        outputs = k + k * n + k * n * n
+        weights, spread = jax.random.split(key)
+        linear = eqx.nn.Linear(features, outputs, dtype=jnp.float32, key=weights)
+        # Start near the prior N(0, I): narrow enough to differ, spread enough to specialise.
+        means = jax.random.normal(spread, (k * n,), jnp.float32) * (0.0 if k == 1 else 0.5)
+        bias = jnp.concatenate([jnp.zeros(k), means, jnp.zeros(k * n * n)]).astype(jnp.float32)
+        scale = np.float32(0.1)
+        return MixtureHead(
+            eqx.tree_at(lambda l: (l.weight, l.bias), linear, (linear.weight * scale, bias)), k, n
+        )

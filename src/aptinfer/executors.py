@@ -1,0 +1,26 @@
+"""Where simulations run. Outcomes are yielded as they arrive; how rows were grouped never changes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from aptinfer.protocols import Outcome, Rows
+from aptinfer.simulators import BaseSimulator
+
+CHUNKS_PER_CALL = 16  # so that a compiled simulator's chunks overlap, and progress still moves
+
+
+@dataclass(frozen=True)
+class Inline:
+    """In this process, one after the other; JAX simulators vectorised and compiled."""
+
+    def __call__(self, simulator: BaseSimulator, seed: int, rows: Rows) -> Iterator[Outcome]:
+        chunks = simulator.chunks(rows)
+        at_once = CHUNKS_PER_CALL if simulator.chunk > 1 else 1
+        while group := list(islice(chunks, at_once)):
+            index, theta = (np.concatenate(column) for column in zip(*group, strict=True))
+            yield from simulator(seed, Rows(index, theta))
+
+

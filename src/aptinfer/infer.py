@@ -1,0 +1,162 @@
+"""From a simulator, a prior and an observation to a posterior in one call: the front of the library."""
+
+import numbers
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from aptinfer.caching import enable_compilation_cache
+from aptinfer.checks import finite_array, positive_int, suggests_keywords
+from aptinfer.executors import Inline
+from aptinfer.methods.apt import APT
+from aptinfer.posteriors import Posterior
+from aptinfer.priors import as_prior
+from aptinfer.protocols import Executor, Simulations
+from aptinfer.report.progress import display
+from aptinfer.sequential import (
+    Event,
+    Plan,
+    Problem,
+    RoundFinished,
+    State,
+    initial_state,
+    step,
+)
+from aptinfer.simulators import as_simulator
+from aptinfer.store import MemoryStore
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished (or interrupted) run.
+
+    Attributes:
+        rounds: every finished round: its posterior, training history and notes.
+        problem, method, plan: what was run.
+        interrupted: whether it was stopped by Ctrl-C before its last round.
+    """
+
+    problem: Problem
+    method: Any
+    plan: Plan
+    rounds: tuple[RoundFinished, ...]
+    store: MemoryStore = field(repr=False)
+    interrupted: bool = False
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of the last finished round."""
+        return self.rounds[-1].posterior
+
+    @property
+    def simulations(self) -> Simulations:
+        """Every row of the run: theta, x, the round it belongs to, and whether it succeeded."""
+        return self.store.simulations()
+
+    def summary(self) -> str:
+        """The run in words: a table of the posterior's marginals and of the rounds."""
+        from aptinfer.report.summary import summarise
+
+        return summarise(self)
+
+    def plot(self, path: str | None = None, *, truth: object = None):
+        """A picture of the posterior's marginals and pairs (matplotlib's figure; saved if `path` is given)."""
+        from aptinfer.report.plots import pairs
+
+        return pairs(self.posterior, path=path, truth=truth)
+
+
+@suggests_keywords
+def infer(
+    simulator: object,
+    prior: object,
+    x_o: object,
+    *,
+    method: Any = None,
+    rounds: int | None = None,
+    simulations: int = 1000,
+    seed: int = 0,
+    progress: bool = True,
+    executor: Executor | None = None,
+    stop: Callable[[RoundFinished], bool] | None = None,
+    listen: Callable[[Event], None] | None = None,
+) -> Run:
+    """Infer the parameters of a simulator from an observation.
+
+    Args:
+        simulator: f(rng, theta) or f(theta) for one draw with NumPy, or `apt.BatchSimulator`, `apt.JaxSimulator`.
+        prior: `apt.Prior`, `apt.box`, `apt.gaussian`, or an object with `sample` and `log_prob`.
+        x_o: the observation, of the shape the simulator returns.
+        method: `apt.APT()` (default) or another method.
+        rounds: how often to propose, simulate and train; 10 by default, 1 for one-round methods.
+        simulations: simulations per round.
+        seed: equal seeds give equal results.
+        progress: show a live display when the output is a terminal.
+        executor: where simulations run; in this process by default.
+        stop: asked after every round; true ends the run early.
+        listen: told of every event of the run.
+
+    Returns:
+        The run, with `run.posterior`. Ctrl-C ends it after the last finished round, whose posterior it keeps.
+
+    Example:
+        >>> import numpy as np, aptinfer as apt
+        >>> simulator = lambda rng, theta: theta + 0.1 * rng.standard_normal(2)
+        >>> run = apt.infer(simulator, apt.box([-1, -1], [1, 1]), [0.2, 0.3], rounds=1, simulations=200)
+        >>> run.posterior.sample(100).shape
+        (100, 2)
+    """
+    method = APT() if method is None else method
+    if not hasattr(method, "settled"):
+        raise TypeError(f"method must be a method such as apt.APT() or apt.NPE(); got {method!r}.")
+    prior = as_prior(prior)
+    simulator = as_simulator(simulator)
+    rounds = (1 if method.one_round else 10) if rounds is None else positive_int("rounds", rounds)
+    if method.one_round and rounds > 1:
+        raise ValueError(
+            f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT()."
+        )
+    plan = Plan(rounds, positive_int("simulations", simulations), _seed(seed))
+    observation = np.atleast_1d(finite_array("x_o", x_o))
+    frame = method.space.frame(prior, simulator.dtype)
+    method = method.settled(frame)
+    problem = Problem(frame, simulator, observation)
+
+    enable_compilation_cache()
+    store, finished, state = MemoryStore(), [], initial_state()
+    with display(plan, enabled=progress) as show:
+
+        def tell(event: Event) -> None:
+            show(event)
+            if listen is not None:
+                listen(event)
+
+        try:
+            while state.number < rounds:
+                state, last = step(problem, method, plan, executor or Inline(), store, tell, state)
+                finished.append(last)
+                if stop is not None and stop(last):
+                    break
+        except KeyboardInterrupt:
+            if not finished:
+                raise
+            return _interrupted(problem, method, plan, finished, store, state)
+    return Run(problem, method, plan, tuple(finished), store)
+
+
+def _interrupted(problem, method, plan, finished, store, state: State) -> Run:
+    warnings.warn(
+        f"interrupted in round {state.number + 1} of {plan.rounds}; the result is that of round "
+        f"{state.number}.",
+        stacklevel=3,
+    )
+    return Run(problem, method, plan, tuple(finished), store, interrupted=True)
+
+
+def _seed(seed: object) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}.")
+    return int(seed)

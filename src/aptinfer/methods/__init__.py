@@ -1,0 +1,1 @@
+"""Methods: with what loss to learn, and what to propose next."""

@@ -1,0 +1,170 @@
+"""Automatic Posterior Transformation (SNPE-C; Greenberg, Nonnenmacher, Macke 2019) and its first round.
+
+A method is a small record of choices. `recipe` settles the open ones from the size of the problem, and the
+sequential loop asks it three things: with which loss to train in a round, what to propose next, and with
+what settings the networks are built.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from aptinfer.checks import suggests_keywords
+from aptinfer.estimators.embeddings import MLP, EmbeddingSpec
+from aptinfer.estimators.ensemble import split_ensemble
+from aptinfer.estimators.flows import NSF
+from aptinfer.estimators.mdn import MDN
+from aptinfer.methods.losses import (
+    Atomic,
+    ClosedForm,
+    GaussianProposal,
+    Loss,
+    MaximumLikelihood,
+    MixtureProposal,
+)
+from aptinfer.posteriors import Posterior
+from aptinfer.proposals import FromMixtures, FromPosterior, mixtures_at
+from aptinfer.protocols import Proposal
+from aptinfer.spaces import Frame, Latent, Space
+from aptinfer.train import Trainer
+
+DEFAULT_ATOMS = 50
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class APT:
+    """Sequential posterior estimation with any proposal.
+
+    Args:
+        loss: `Atomic()`, `Combined()`, `MixtureProposal()` or `GaussianProposal()`. None: the closed
+            form for a mixture density network, atomic for everything else.
+        estimator: settings of the density, such as `MDN()`, `MAF()`, `NSF()` or an `Ensemble`.
+        embedding: settings such as `MLP()`, or any `eqx.Module` that maps x to a vector.
+        space: coordinates to learn in, `Latent()` or `Theta()`.
+        trainer: optimiser and stopping.
+    """
+
+    loss: Loss | None = None
+    estimator: Any = None
+    embedding: Any = None
+    space: Space = field(default_factory=Latent)
+    trainer: Trainer = field(default_factory=Trainer)
+
+    one_round = False
+
+    def __post_init__(self):
+        check_choices(self)
+        if self.loss is not None and not isinstance(self.loss, Atomic | ClosedForm):
+            raise TypeError(
+                f"APT loss must be apt.Atomic(), apt.Combined(), apt.MixtureProposal() or "
+                f"apt.GaussianProposal(); got {self.loss!r}."
+            )
+        if isinstance(self.loss, ClosedForm) and not _is_mixture(self.estimator):
+            raise ValueError(
+                f"{type(self.loss).__name__}() needs a mixture density network: its closed form exists "
+                f"for mixtures of Gaussians only. Use estimator=apt.MDN(), or loss=apt.Atomic() with "
+                f"{self.estimator!r}."
+            )
+        atoms = self.loss.atoms if isinstance(self.loss, Atomic) else None
+        if atoms is not None and atoms > self.trainer.batch:
+            raise ValueError(
+                f"Atomic atoms ({atoms}) must not exceed the batch ({self.trainer.batch}), from which "
+                f"they are drawn without replacement. Raise Trainer(batch=...) or ask for fewer atoms."
+            )
+
+    def settled(self, frame: Frame) -> "APT":
+        """This method with every open choice made."""
+        estimator = default_estimator() if self.estimator is None else self.estimator
+        loss = self.loss
+        if loss is None:
+            closed = _is_mixture(estimator) and frame.gaussian is not None
+            loss = MixtureProposal() if closed else Atomic()
+        if isinstance(loss, Atomic) and loss.atoms is None:
+            loss = replace(loss, atoms=min(DEFAULT_ATOMS, self.trainer.batch))
+        if isinstance(loss, ClosedForm) and frame.gaussian is None:
+            raise ValueError(
+                f"{type(loss).__name__}() has no closed form for {frame.prior!r} in this space: the "
+                f"prior must be Gaussian or uniform in theta, or have a bijection to N(0, I) and be "
+                f"learned in latent space. Use loss=apt.Atomic(), which takes any prior."
+            )
+        embedding = MLP() if self.embedding is None else self.embedding
+        return replace(self, loss=loss, estimator=estimator, embedding=embedding)
+
+    def loss_of_round(self, number: int) -> Loss:
+        """Maximum likelihood while all rows come from the prior, the corrected loss afterwards."""
+        assert self.loss is not None
+        return MaximumLikelihood() if number == 0 else self.loss
+
+    def propose(self, posterior: Posterior, number: int) -> Proposal:
+        """What round `number` draws from: the posterior of the round before it."""
+        if not isinstance(self.loss, ClosedForm):
+            return FromPosterior(posterior, source=number)
+        members = split_ensemble(self.estimator)[1]
+        mixtures = mixtures_at(posterior, single=isinstance(self.loss, GaussianProposal))
+        return FromMixtures(posterior.frame, mixtures, first_source=1 + (number - 1) * members)
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class NPE:
+    """Neural posterior estimation in a single round from the prior: amortised over observations.
+
+    Args:
+        estimator, embedding, space, trainer: as for `APT`.
+    """
+
+    estimator: Any = None
+    embedding: Any = None
+    space: Space = field(default_factory=Latent)
+    trainer: Trainer = field(default_factory=Trainer)
+
+    one_round = True
+
+    def __post_init__(self):
+        check_choices(self)
+
+    def settled(self, frame: Frame) -> "NPE":
+        del frame
+        estimator = default_estimator() if self.estimator is None else self.estimator
+        embedding = MLP() if self.embedding is None else self.embedding
+        return replace(self, estimator=estimator, embedding=embedding)
+
+    def loss_of_round(self, number: int) -> Loss:
+        del number
+        return MaximumLikelihood()
+
+    def propose(self, posterior: Posterior, number: int) -> Proposal:
+        raise ValueError("NPE is the one-round method: use method=apt.APT() for several rounds.")
+
+
+def default_estimator() -> Any:
+    """What a method uses when the user names no estimator."""
+    return NSF()
+
+
+def check_choices(method: "APT | NPE") -> None:
+    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built."""
+    name = type(method).__name__
+    single, _ = split_ensemble(method.estimator)
+    if method.estimator is not None and not hasattr(single, "build"):
+        raise TypeError(
+            f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
+            f"apt.Ensemble(...); got {method.estimator!r}."
+        )
+    if method.embedding is not None and not (
+        isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)
+    ):
+        raise TypeError(
+            f"{name} embedding must be settings such as apt.MLP(), or an eqx.Module that maps x to a "
+            f"vector; got {method.embedding!r}."
+        )
+    if not isinstance(method.space, Space):
+        raise TypeError(f"{name} space must be apt.Latent() or apt.Theta(); got {method.space!r}.")
+    if not isinstance(method.trainer, Trainer):
+        raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
+
+
+def _is_mixture(estimator: Any) -> bool:
+    return isinstance(split_ensemble(estimator)[0], MDN)
+
+

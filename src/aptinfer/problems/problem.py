@@ -1,0 +1,125 @@
+"""The record that every benchmark problem fills in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from aptinfer import checks
+from aptinfer.errors import SamplingError
+from aptinfer.priors.joint import JointPrior
+from aptinfer.protocols import Simulator
+
+__all__ = ["Problem"]
+
+Reference = Callable[[np.random.Generator, np.ndarray, int], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A simulator with its prior, one observation, and what is known about the answer.
+
+    Args:
+        name: the name under which `aptinfer.problems.get` finds it.
+        prior: the prior over theta.
+        simulator: draws x given theta.
+        observation: the published observation x_o.
+        truth: the theta that produced the observation, if one did.
+        log_likelihood: `(theta, x) -> log p(x | theta)`, where it is known. Parameters and data
+            are on the last axis; either argument may have one leading axis of draws.
+        reference: `(rng, x_o, n) -> (n, dim)` exact posterior draws, where they can be had;
+            call it through `reference_posterior`.
+    """
+
+    name: str
+    prior: JointPrior
+    simulator: Simulator
+    observation: np.ndarray
+    truth: np.ndarray | None = None
+    log_likelihood: Callable[[ArrayLike, ArrayLike], Array] | None = None
+    reference: Reference | None = None
+
+    def __post_init__(self) -> None:
+        observation = checks.finite_array("observation", self.observation)
+        observation.setflags(write=False)
+        object.__setattr__(self, "observation", observation)
+        if self.truth is not None:
+            truth = checks.finite_array("truth", self.truth)
+            if truth.shape != (self.prior.dim,):
+                raise ValueError(
+                    f"truth must have one value per parameter, shape ({self.prior.dim},); got "
+                    f"shape {truth.shape}."
+                )
+            truth.setflags(write=False)
+            object.__setattr__(self, "truth", truth)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, as the prior gives them."""
+        return tuple(self.prior.names)
+
+    def reference_posterior(self, x_o: object, n: int, seed: int = 0) -> np.ndarray:
+        """Exact draws from p(theta | x_o), to measure an estimate against.
+
+        Args:
+            x_o: any observation of this problem, in the shape of `observation`.
+            n: how many draws.
+            seed: fixes the draws.
+
+        Returns:
+            Array of shape `(n, dim)`.
+
+        Raises:
+            NotImplementedError: no exact posterior is known for this problem.
+            SamplingError: `x_o` is so implausible that too few draws were accepted.
+        """
+        if self.reference is None:
+            raise NotImplementedError(
+                f"{self.name!r} has no exact posterior to sample: its likelihood is intractable. "
+                f"Judge estimates by their calibration and by posterior-predictive checks instead."
+            )
+        data = checks.finite_array("x_o", x_o)
+        if data.shape != self.observation.shape:
+            raise ValueError(
+                f"x_o must be one observation of {self.name!r}, shape {self.observation.shape}; "
+                f"got shape {data.shape}."
+            )
+        n = checks.positive_int("n", n)
+        rng = np.random.default_rng(checks.positive_int("seed", seed, minimum=0))
+        return self.reference(rng, data, n)
+
+
+def accepted(
+    propose: Callable[[int], np.ndarray], n: int, *, chunk: int = 20_000, chunks: int = 500
+) -> np.ndarray:
+    """The first `n` rows that a rejection sampler lets through, in bounded time.
+
+    Args:
+        propose: `propose(chunk)` makes that many proposals and returns the accepted ones.
+        n: how many rows are wanted.
+        chunk: proposals per call.
+        chunks: give up after this many calls, plus as many as `n` needs at 1 % acceptance.
+    """
+    rows, found, limit = [], 0, chunks + 100 * n // chunk
+    for _ in range(limit):
+        rows.append(propose(chunk))
+        found += len(rows[-1])
+        if found >= n:
+            return np.concatenate(rows)[:n]
+    raise SamplingError(
+        f"Only {found} of {limit * chunk} proposals were accepted, and {n} draws are wanted: x_o "
+        f"has next to no posterior mass inside the prior's box. Check that x_o is an observation "
+        f"that some theta in the box can produce, or ask for fewer draws."
+    )
+
+
+def floats(theta: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
+    """Both as JAX arrays of theta's floating type (the default one where theta has none)."""
+    values = jnp.asarray(theta)
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        values = values.astype(jax.dtypes.canonicalize_dtype(float))
+    return values, jnp.asarray(x).astype(values.dtype)

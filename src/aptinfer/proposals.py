@@ -1,0 +1,105 @@
+"""Where a round's parameters come from: the prior, the last posterior, or a Gaussian mixture fitted to it.
+
+A proposal draws; one that APT's closed form needs a density of also has `ratios`, its density over the
+prior's, by member of the ensemble.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from aptinfer.errors import SamplingError
+from aptinfer.estimators.ensemble import count_members, member
+from aptinfer.estimators.mog import (
+    HostMixture,
+    Mixture,
+    Ratio,
+    clipped,
+    density_ratio,
+    on_host,
+)
+from aptinfer.keys import Key
+from aptinfer.posteriors import MAX_DRAWS_PER_SAMPLE, Posterior
+from aptinfer.protocols import Draws
+from aptinfer.spaces import Frame
+
+
+@dataclass(frozen=True)
+class FromPrior:
+    """The prior itself: the first round."""
+
+    frame: Frame
+
+    def draw(self, key: Key, n: int) -> Draws:
+        value, theta = self.frame.draw_prior(key.generator(), n)
+        return Draws(value, theta, np.zeros(n, np.int32))
+
+
+@dataclass(frozen=True)
+class FromPosterior:
+    """The last round's posterior at x_o, a frozen copy: for losses that need no density of it."""
+
+    posterior: Posterior
+    source: int
+
+    def draw(self, key: Key, n: int) -> Draws:
+        value, theta = self.posterior.draw(key, n)
+        return Draws(value.astype(np.float32), theta, np.full(n, self.source, np.int32))
+
+
+@dataclass(frozen=True)
+class FromMixtures:
+    """A clipped Gaussian mixture per member of the ensemble; every row belongs to one member's mixture.
+
+    `first_source` is the number of the first member's entry in the run's table of proposals.
+    """
+
+    frame: Frame
+    mixtures: tuple[HostMixture, ...]
+    first_source: int
+
+    def draw(self, key: Key, n: int) -> Draws:
+        rng = key.generator()
+        whose = rng.permutation(np.arange(n) % len(self.mixtures))
+        value = np.empty((n, self.frame.prior.dim), np.float32)
+        theta = np.empty((n, self.frame.prior.dim))
+        for m, mixture in enumerate(self.mixtures):
+            mine = whose == m
+            value[mine], theta[mine] = self._inside(rng, mixture, int(mine.sum()))
+        return Draws(value, theta, (self.first_source + whose).astype(np.int32))
+
+    def _inside(self, rng, mixture: HostMixture, n: int):
+        found, tried = np.empty((0, self.frame.prior.dim), np.float32), 0
+        while len(found) < n:
+            if tried >= MAX_DRAWS_PER_SAMPLE * n:
+                raise SamplingError(
+                    f"only {len(found)} of {tried} draws from the Gaussian proposal lie inside the "
+                    f"prior's support. Learn in latent space (space=apt.Latent()), where none is lost."
+                )
+            more = mixture.sample(rng, n).astype(np.float32)
+            if not self.frame.always_inside:
+                more = more[self.frame.prior.contains(self.frame.to_theta(more))]
+            found, tried = np.concatenate([found, more]), tried + n
+        return found[:n], self.frame.to_theta(found[:n])
+
+    @property
+    def ratios(self) -> Ratio:
+        """p~/p of every member's mixture, stacked."""
+        prior = self.frame.gaussian
+        assert prior is not None  # the method refuses closed forms without one
+        entries = [density_ratio(mixture, prior) for mixture in self.mixtures]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *entries)
+
+
+def mixtures_at(posterior: Posterior, *, single: bool) -> tuple[HostMixture, ...]:
+    """Each member's mixture at x_o, projected to a single Gaussian if asked, clipped at the prior."""
+    prior = posterior.frame.gaussian
+    assert prior is not None  # the method refuses closed forms without one
+    found = []
+    for m in range(count_members(posterior.estimator)):
+        q = member(posterior.estimator, m)(posterior.condition)
+        assert isinstance(q, Mixture)
+        mixture = on_host(q)
+        found.append(clipped(mixture.projected() if single else mixture, prior))
+    return tuple(found)

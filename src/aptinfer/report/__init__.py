@@ -1,0 +1,1 @@
+"""What people see: live progress, summaries and pictures."""

@@ -1,0 +1,229 @@
+"""Simulators behind one call: rows in, outcomes out, the row's number alone deciding its random numbers.
+
+This module is imported by worker processes: it must not import JAX until a JAX simulator runs.
+"""
+
+import inspect
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from aptinfer.checks import numeric_array, positive_int, suggests_keywords
+from aptinfer.errors import SimulationError
+from aptinfer.protocols import Outcome, Rows, Status
+
+
+class BaseSimulator(ABC):
+    """A user's function and how it is to be called.
+
+    Attributes:
+        chunk: rows simulated in one call. Chunks start at multiples of `chunk` in the run's numbering,
+            so results do not depend on how executors group them.
+        dtype: floating type in which the function gets theta.
+    """
+
+    chunk: int
+    dtype: type = np.float64
+
+    def __init__(self, function: Callable):
+        if not callable(function):
+            raise TypeError(
+                f"simulator must be a function f(rng, theta) or f(theta), or one of apt.JaxSimulator, "
+                f"apt.BatchSimulator; got {type(function).__name__}."
+            )
+        self.function = function
+
+    @abstractmethod
+    def __call__(self, seed: int, rows: Rows) -> list[Outcome]: ...
+
+    def chunks(self, rows: Rows) -> Iterator[Rows]:
+        """The rows, cut where the run's numbering reaches a multiple of the chunk."""
+        cuts = np.flatnonzero(np.diff(rows.index // self.chunk)) + 1
+        pieces = zip(np.split(rows.index, cuts), np.split(rows.theta, cuts), strict=True)
+        return (Rows(index, theta) for index, theta in pieces if len(index))
+
+
+class FunctionSimulator(BaseSimulator):
+    """One draw per call: f(rng, theta), or f(theta) with NumPy's global generator seeded for each row."""
+
+    chunk = 1
+
+    def __init__(self, function: Callable):
+        super().__init__(function)
+        self.takes_rng = takes_two("simulator", function)
+
+    def __call__(self, seed, rows):
+        return [self._one(seed, int(i), theta) for i, theta in zip(*rows, strict=True)]
+
+    def _one(self, seed, index, theta):
+        rng = row_generator(seed, index)
+        started = time.perf_counter()
+        try:
+            if self.takes_rng:
+                x = self.function(rng, theta.copy())
+            else:
+                x = _with_global_seed(rng, self.function, theta.copy())
+        except Exception:
+            seconds = time.perf_counter() - started
+            return Outcome(index, None, Status.RAISED, traceback.format_exc(), seconds)
+        return judged(index, x, time.perf_counter() - started)
+
+
+@suggests_keywords
+class BatchSimulator(BaseSimulator):
+    """Many draws per call: f(rng, thetas) or f(thetas), thetas (rows, dim), returning x along a first axis.
+
+    Args:
+        function: the user's function. It must treat rows independently.
+        chunk: rows per call. The last chunk is padded, so every call has this many.
+    """
+
+    def __init__(self, function: Callable, chunk: int = 100):
+        super().__init__(function)
+        self.chunk = positive_int("BatchSimulator chunk", chunk)
+        self.takes_rng = takes_two("BatchSimulator function", function)
+
+    def __call__(self, seed, rows):
+        return [outcome for part in self.chunks(rows) for outcome in self._chunk(seed, part)]
+
+    def _chunk(self, seed, rows):
+        slots, theta = padded(rows, self.chunk)
+        rng = row_generator(seed, int(rows.index[0]) // self.chunk * self.chunk)
+        started = time.perf_counter()
+        try:
+            if self.takes_rng:
+                x = self.function(rng, theta)
+            else:
+                x = _with_global_seed(rng, self.function, theta)
+            x = np.asarray(x)
+        except Exception:
+            seconds = (time.perf_counter() - started) / len(rows.index)
+            reason = traceback.format_exc()
+            return [Outcome(int(i), None, Status.RAISED, reason, seconds) for i in rows.index]
+        seconds = (time.perf_counter() - started) / len(rows.index)
+        if x.ndim == 0 or len(x) != self.chunk:
+            raise SimulationError(
+                f"BatchSimulator's function got theta of shape {theta.shape} and must return x with "
+                f"{self.chunk} rows along the first axis; it returned shape {x.shape}."
+            )
+        pairs = zip(rows.index, x[slots], strict=True)
+        return [judged(int(i), value, seconds) for i, value in pairs]
+
+
+@suggests_keywords
+class JaxSimulator(BaseSimulator):
+    """A JAX function f(key, theta) of one draw, vectorised and compiled here.
+
+    Args:
+        function: f(key, theta) -> x, pure and traceable.
+        chunk: rows per compiled call.
+    """
+
+    dtype = np.float32
+
+    def __init__(self, function: Callable, chunk: int = 250):
+        super().__init__(function)
+        self.chunk = positive_int("JaxSimulator chunk", chunk)
+        if not takes_two("JaxSimulator function", function):
+            raise TypeError(
+                "JaxSimulator needs a function f(key, theta): JAX has no global random state."
+            )
+        self._compiled = None
+
+    def __call__(self, seed, rows):
+        parts = [(part, *self._start(seed, part)) for part in self.chunks(rows)]
+        return [outcome for part in parts for outcome in self._finish(*part)]
+
+    def _start(self, seed, rows):
+        import jax
+
+        if self._compiled is None:
+
+            def simulate(root, index, theta):
+                keys = jax.vmap(lambda i: jax.random.fold_in(root, i))(index)
+                return jax.vmap(self.function)(keys, theta)
+
+            self._compiled = jax.jit(simulate)
+        slots, theta = padded(rows, self.chunk)
+        first = int(rows.index[0]) // self.chunk * self.chunk
+        index = np.arange(first, first + self.chunk, dtype=np.uint32)
+        started = time.perf_counter()
+        root = jax.random.key(seed, impl="threefry2x32")
+        return slots, self._compiled(root, index, theta.astype(np.float32)), started
+
+    def _finish(self, rows, slots, x, started):
+        x = np.asarray(x)[slots]
+        seconds = (time.perf_counter() - started) / len(rows.index)
+        pairs = zip(rows.index, x, strict=True)
+        return [judged(int(i), value, seconds) for i, value in pairs]
+
+
+def as_simulator(simulator: object) -> BaseSimulator:
+    """The simulator itself, or a user's plain function wrapped for one draw per call."""
+    return simulator if isinstance(simulator, BaseSimulator) else FunctionSimulator(simulator)  # pyright: ignore
+
+
+def row_generator(seed: int, index: int) -> np.random.Generator:
+    """The generator of one row: a counter-based stream, so rows can be simulated in any order."""
+    return np.random.Generator(np.random.Philox(key=np.array([seed, index], np.uint64)))
+
+
+def padded(rows: Rows, chunk: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows' places in their chunk, and theta of a whole chunk, gaps filled with a copy of a row."""
+    slots = rows.index % chunk
+    theta = np.repeat(rows.theta[:1], chunk, axis=0)
+    theta[slots] = rows.theta
+    return slots, theta
+
+
+def judged(index: int, x: object, seconds: float) -> Outcome:
+    """An outcome from what a simulator returned."""
+    if x is None:
+        return Outcome(index, None, Status.INVALID, "returned None", seconds)
+    try:
+        array = numeric_array("x", x)
+    except TypeError:
+        raise SimulationError(
+            f"the simulator returned {type(x).__name__} {str(x)[:60]!r} for row {index}; it must return "
+            f"numbers: an array (vector, series or image) or a scalar, or None for a failed simulation."
+        ) from None
+    if not np.isfinite(array).all():
+        return Outcome(index, None, Status.INVALID, "returned NaN or infinity", seconds)
+    # Images of float32 stay float32: float64 would double their memory for nothing.
+    single = getattr(x, "dtype", None) == np.float32
+    compact = array.astype(np.float32 if single else np.float64)
+    return Outcome(index, np.atleast_1d(compact), Status.DONE, "", seconds)
+
+
+def takes_two(what: str, function: Callable) -> bool:
+    """Whether the function takes (rng, theta) rather than (theta)."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False  # some built-in functions hide their signature: they take one argument
+    positional = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    if any(p.kind == p.VAR_POSITIONAL for p in parameters):
+        return True
+    if len(positional) not in (1, 2):
+        raise TypeError(
+            f"{what} must take (rng, theta) or (theta); {getattr(function, '__name__', function)!r} has "
+            f"{len(positional)} required positional arguments."
+        )
+    return len(positional) == 2
+
+
+def _with_global_seed(rng: np.random.Generator, function: Callable, theta: np.ndarray):
+    """Call with NumPy's global generator seeded, so that f(theta) is reproducible too, then put it back."""
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(int(rng.integers(2**32, dtype=np.uint64)))  # noqa: NPY002
+    try:
+        return function(theta)
+    finally:
+        np.random.set_state(state)  # noqa: NPY002

@@ -1,0 +1,56 @@
+"""What a run remembers: the in-memory store."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aptinfer.errors import SimulationError
+from aptinfer.protocols import Draws, Outcome, RoundResult, Rows, Simulations, Status
+
+
+class MemoryStore:
+    """Rows, outcomes and results of a run, kept for as long as the process lives."""
+
+    def __init__(self):
+        self.rounds: list[Draws] = []
+        self.outcomes: dict[int, Outcome] = {}
+        self.results: list[RoundResult] = []
+        self.event: tuple[int, ...] | None = None
+        self._dtype = np.dtype(np.float64)
+
+    def plan(self, draws: Draws) -> Rows:
+        """Write down a round's parameters before the first of them is simulated."""
+        first = sum(len(done.theta) for done in self.rounds)
+        self.rounds.append(draws)
+        return Rows(np.arange(first, first + len(draws.theta)), draws.theta)
+
+    def record(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.x is not None:
+                self._check_shape(outcome)
+            self.outcomes[outcome.index] = outcome
+
+    def close_round(self, result: RoundResult) -> None:
+        self.results.append(result)
+
+    def simulations(self) -> Simulations:
+        """Every row of the run; those without data have x = 0 and are not `done`."""
+        columns = [np.concatenate(column) for column in zip(*self.rounds, strict=True)]
+        number = np.repeat(np.arange(len(self.rounds)), [len(d.theta) for d in self.rounds])
+        done = np.zeros(len(number), bool)
+        x = np.zeros((len(number), *(self.event or ())), self._dtype)
+        for index, outcome in self.outcomes.items():
+            if outcome.status is Status.DONE:
+                done[index], x[index] = True, outcome.x
+        value, theta, source = columns
+        return Simulations(value, theta, source, number, x, done)
+
+    def _check_shape(self, outcome: Outcome) -> None:
+        assert outcome.x is not None
+        if self.event is None:
+            self.event, self._dtype = outcome.x.shape, outcome.x.dtype
+        elif outcome.x.shape != self.event:
+            raise SimulationError(
+                f"the simulator changed the shape of its output: x has shape {self.event} for the first "
+                f"rows and {outcome.x.shape} for row {outcome.index}. Return arrays of one shape."
+            )

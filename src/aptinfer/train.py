@@ -1,0 +1,403 @@
+"""The only training loop: one compiled program per run.
+
+Rows live in arrays of fixed capacity with a traced count, minibatches are gathered by index on the device,
+and many epochs are one `lax.while_loop`, so a new round retraces nothing and no step waits for the host.
+Members of an ensemble are a `vmap` axis of that same program, each with its own initial weights, order of
+rows and early stopping.
+
+Stopping is without noise: which rows validate is decided by their index for ever, validation candidates
+are drawn once per round from validation rows, and the best weights are restored.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from aptinfer.checks import positive_float, positive_int, suggests_keywords
+from aptinfer.errors import TrainingError
+from aptinfer.estimators.density import DensityEstimator
+from aptinfer.estimators.embeddings import Embedded
+from aptinfer.estimators.ensemble import as_members
+from aptinfer.estimators.mog import Ratio
+from aptinfer.keys import Key, as_jax
+from aptinfer.methods.losses import Batch, Loss
+from aptinfer.protocols import Simulations
+
+@dataclass(frozen=True)
+class History:
+    """How a training went. Losses have one column per member of an ensemble."""
+
+    training_loss: np.ndarray
+    validation_loss: np.ndarray
+    best_loss: np.ndarray
+    epochs: int
+    stop_reason: str
+    compile_seconds: float
+    run_seconds: float
+    skipped_steps: int
+
+
+class Progress(NamedTuple):
+    """What a listener is told now and then during training."""
+
+    epoch: int
+    training_loss: float
+    validation_loss: float
+    best_loss: float
+
+
+class TrainingRows(eqx.Module):
+    """A run's rows on the device: fixed capacity, traced counts.
+
+    `train` and `validation` are lists of row numbers; entries beyond their counts are padding. Failed
+    rows appear in them only for losses with contrasts, where their parameters stay as candidates and
+    are never the true answer (`done` is false): dropping them would over-weight parameters that often fail.
+    """
+
+    value: Float[Array, "capacity dim"]
+    x: Float[Array, "capacity *event"]
+    log_prior: Float[Array, " capacity"]
+    source: Int[Array, " capacity"]
+    done: Bool[Array, " capacity"]
+    train: Int[Array, " capacity"]
+    n_train: Int[Array, ""]
+    validation: Int[Array, " capacity"]
+    n_validation: Int[Array, ""]
+    share_done: Float[Array, ""]
+    ratios: Ratio | None
+
+    def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
+        source = self.source[index]
+        ratio = None if self.ratios is None else jax.tree.map(lambda a: a[source], self.ratios)
+        return Batch(
+            self.x[index], self.value[candidates], self.log_prior[candidates], source == 0, ratio
+        )
+
+
+class _State(NamedTuple):
+    """What an epoch needs from the one before; every array but `epoch` has a leading member axis."""
+
+    weights: DensityEstimator
+    optimiser: optax.OptState
+    best: DensityEstimator
+    best_loss: Float[Array, " members"]
+    wait: Int[Array, " members"]
+    drops: Int[Array, " members"]
+    skipped: Int[Array, " members"]
+    epoch: Int[Array, ""]
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class Trainer:
+    """AdamW with warm-up, gradient clipping, learning-rate drops on plateaus and early stopping.
+
+    When the validation loss has not improved for `patience` epochs, the best weights are restored and the
+    learning rate is multiplied by `drop`; after `drops` such drops, training stops.
+
+    Args:
+        batch: rows per step (fewer when a first round has fewer).
+        learning_rate: of AdamW.
+        weight_decay: of AdamW, on matrices only.
+        clip: largest global norm of a gradient.
+        warmup: steps over which the learning rate rises at the start of each round.
+        patience: epochs without improvement that are waited for.
+        drops: learning-rate drops before training stops.
+        drop: factor of each.
+        epochs: largest number of epochs per round.
+        validation: share of rows held back to decide when to stop.
+    """
+
+    batch: int = 100
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    clip: float = 5.0
+    warmup: int = 50
+    patience: int = 20
+    drops: int = 1
+    drop: float = 0.2
+    epochs: int = 2000
+    validation: float = 0.1
+
+    def __post_init__(self):
+        positive_int("Trainer batch", self.batch, minimum=2)
+        positive_float("Trainer learning_rate", self.learning_rate)
+        positive_float("Trainer weight_decay", self.weight_decay, zero=True)
+        positive_float("Trainer clip", self.clip)
+        positive_int("Trainer warmup", self.warmup, minimum=0)
+        positive_int("Trainer patience", self.patience)
+        positive_int("Trainer drops", self.drops, minimum=0)
+        positive_float("Trainer drop", self.drop)
+        positive_int("Trainer epochs", self.epochs)
+        if not 0 < positive_float("Trainer validation", self.validation) <= 0.5:
+            raise ValueError(f"Trainer validation must be a share in (0, 0.5], got {self.validation}.")
+
+    def validates(self, index: np.ndarray) -> np.ndarray:
+        """Which rows are held back: decided by the row's number, once, for ever."""
+        period = round(1 / self.validation)
+        return index % period == period - 1
+
+    def __call__(
+        self,
+        key: Key,
+        estimator: Embedded,
+        loss: Loss,
+        rows: TrainingRows,
+        listen: Callable[[Progress], None] = lambda progress: None,
+    ) -> tuple[Embedded, History]:
+        """Train every member of `estimator` (arrays with a leading member axis)."""
+        started = time.perf_counter()
+        weights, rest = as_members(estimator)
+        members = jax.tree.leaves(weights)[0].shape[0]
+        words = key.words()
+        state = _start(self, weights, members)
+        block, compile_seconds = _compiled(self, loss, rest, members, words, state, rows)
+        training, validation, reported = [], [], time.perf_counter()
+        epochs_per_call, stopped = 1, False
+        while not stopped:
+            state, losses, done = block(words, state, rest, rows, np.int32(epochs_per_call))
+            count = int(state.epoch) - len(training)
+            training.extend(np.asarray(losses[0])[:count])
+            validation.extend(np.asarray(losses[1])[:count])
+            stopped = bool(done)
+            listen(Progress(len(training), *_means(training[-1], validation[-1], state.best_loss)))
+            # Return to the host about twice a second, for progress and interrupts, not more often.
+            now = time.perf_counter()
+            faster = now - reported < 0.5
+            epochs_per_call = min(2 * epochs_per_call, _BLOCK) if faster else epochs_per_call
+            reported = now
+        best_loss = np.asarray(state.best_loss)
+        if not np.isfinite(best_loss).all():
+            raise TrainingError(
+                "training never reached a finite validation loss. The simulated data may hold huge "
+                "values, or the learning rate may be too large: try Trainer(learning_rate=1e-4)."
+            )
+        history = History(
+            training_loss=np.stack(training),
+            validation_loss=np.stack(validation),
+            best_loss=best_loss,
+            epochs=len(training),
+            stop_reason="converged" if len(training) < self.epochs else "epoch limit",
+            compile_seconds=compile_seconds,
+            run_seconds=time.perf_counter() - started - compile_seconds,
+            skipped_steps=int(np.sum(state.skipped)),
+        )
+        return eqx.combine(state.best, rest), history
+
+
+_BLOCK = 64  # epochs per call of the compiled program at most: the size of its buffer of losses
+_PROGRAMS: dict = {}
+
+
+def _means(*values) -> tuple[float, ...]:
+    return tuple(float(np.mean(np.asarray(v))) for v in values)
+
+
+def training_rows(
+    simulations: Simulations,
+    log_prior: np.ndarray,
+    ratios: Ratio | None,
+    *,
+    capacity: int,
+    trainer: Trainer,
+    contrasts: bool,
+    rng: np.random.Generator,
+) -> TrainingRows:
+    """Put a run's rows on the device, padded to `capacity`; `rng` orders the validation candidates."""
+    count = len(simulations.done)
+    index = np.arange(count)
+    usable = index if contrasts else index[simulations.done]
+    held_back = trainer.validates(usable)
+    train, validation = usable[~held_back], rng.permutation(usable[held_back])
+
+    def padded(array, dtype):
+        out = np.zeros((capacity, *np.shape(array)[1:]), dtype)
+        out[: len(array)] = array
+        return out
+
+    return TrainingRows(
+        value=padded(simulations.value, np.float32),
+        x=padded(simulations.x, np.float32),
+        log_prior=padded(log_prior, np.float32),
+        source=padded(simulations.source, np.int32),
+        done=padded(simulations.done, bool),
+        train=padded(train, np.int32),
+        n_train=np.int32(len(train)),
+        validation=padded(validation, np.int32),
+        n_validation=np.int32(len(validation)),
+        share_done=np.float32(simulations.done[train].mean()),
+        ratios=ratios,
+    )
+
+
+def _optimiser(trainer: Trainer) -> optax.GradientTransformation:
+    """AdamW without its learning rate, which depends on the member's drops."""
+    matrices = lambda tree: jax.tree.map(lambda a: a.ndim >= 2, tree)  # noqa: E731
+    return optax.chain(
+        optax.clip_by_global_norm(trainer.clip),
+        optax.scale_by_adam(),
+        optax.add_decayed_weights(trainer.weight_decay, mask=matrices),
+    )
+
+
+def _start(trainer: Trainer, weights, members: int) -> _State:
+    zeros = lambda: np.zeros(members, np.int32)  # noqa: E731
+    shapes = jax.eval_shape(jax.vmap(_optimiser(trainer).init), weights)
+    return _State(
+        weights=weights,
+        # Adam starts from zeros throughout; making them here spares a compiled program.
+        optimiser=jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes),
+        best=weights,
+        best_loss=np.full(members, np.inf, np.float32),
+        wait=zeros(),
+        drops=zeros(),
+        skipped=zeros(),
+        epoch=np.int32(0),
+    )
+
+
+def _compiled(trainer, loss, rest, members, words, state, rows):
+    """The program for these shapes, compiled at most once per process, and the seconds that took."""
+    leaves, structure = jax.tree.flatten((words, state, rest, rows))
+    described = tuple((a.shape, a.dtype) if hasattr(a, "dtype") else a for a in leaves)
+    wanted = (trainer, loss, members, structure, described)
+    if wanted in _PROGRAMS:
+        return _PROGRAMS[wanted], 0.0
+    started = time.perf_counter()
+
+    def block(words, state, rest, rows, limit):
+        return _epochs(trainer, loss, members, as_jax(words), state, rest, rows, limit)
+
+    lowered = eqx.filter_jit(block).lower(words, state, rest, rows, np.int32(1))
+    _PROGRAMS[wanted] = lowered.compile()
+    return _PROGRAMS[wanted], time.perf_counter() - started
+
+
+def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, rows, limit):
+    """At most `limit` epochs, fewer when every member has stopped."""
+    optimiser = _optimiser(trainer)
+    each = jax.vmap if members > 1 else _alone
+
+    def row_losses(weights, batch):
+        return loss(eqx.combine(weights, rest), batch)
+
+    def objective(weights, index):
+        candidates = index[_neighbours(trainer.batch, loss.atoms)]
+        losses = row_losses(weights, rows.batch(index, candidates))
+        # The expected number of finished rows, not this batch's: a ratio of two sums would be biased.
+        return jnp.sum(jnp.where(rows.done[index], losses, 0.0)) / (
+            trainer.batch * rows.share_done
+        )
+
+    def train_epoch(key, weights, optimiser_state, drops, skipped):
+        capacity = rows.train.shape[0]
+        bits = jax.random.bits(key, (capacity,), jnp.uint32) >> 1
+        order = jnp.argsort(jnp.where(jnp.arange(capacity) < rows.n_train, bits, jnp.uint32(2**32 - 1)))
+        order = rows.train[order]
+
+        def step(i, carry):
+            weights, optimiser_state, skipped, total = carry
+            index = jax.lax.dynamic_slice(order, (i * trainer.batch,), (trainer.batch,))
+            value, gradient = jax.value_and_grad(objective)(weights, index)
+            updates, proposed = optimiser.update(gradient, optimiser_state, weights)
+            count = optax.tree.get(proposed, "count")
+            warm = jnp.minimum(count / max(trainer.warmup, 1), 1.0).astype(jnp.float32)
+            rate = -trainer.learning_rate * warm * jnp.float32(trainer.drop) ** drops
+            # A step whose gradient is not finite is skipped and counted; it must not poison the rest.
+            finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
+            keep = lambda new, old: jnp.where(finite, new, old)  # noqa: E731
+            moved = jax.tree.map(lambda w, u: keep(w + rate * u, w), weights, updates)
+            optimiser_state = jax.tree.map(keep, proposed, optimiser_state)
+            total = total + jnp.where(finite, value, 0.0)
+            return moved, optimiser_state, skipped + (~finite).astype(jnp.int32), total
+
+        steps = jnp.maximum(rows.n_train // trainer.batch, 1)
+        start = (weights, optimiser_state, skipped, jnp.float32(0))
+        *carry, total = jax.lax.fori_loop(0, steps, step, start)
+        return *carry, total / steps
+
+    def validate(weights):
+        n = rows.n_validation
+
+        def part(i, total):
+            position = i * trainer.batch + jnp.arange(trainer.batch)
+            candidates = (position[:, None] + jnp.arange(loss.atoms)) % n
+            index = rows.validation[position % n]
+            batch = rows.batch(index, rows.validation[candidates])
+            # Where there are more atoms than validation rows, none is offered twice.
+            offered = jnp.where(jnp.arange(loss.atoms) < n, batch.log_prior, jnp.inf)
+            losses = row_losses(weights, batch._replace(log_prior=offered))
+            counted = (position < n) & rows.done[index]
+            losses = jnp.where(counted, losses, 0.0)
+            return total[0] + jnp.sum(losses), total[1] + jnp.sum(counted)
+
+        parts = (n + trainer.batch - 1) // trainer.batch
+        total, counted = jax.lax.fori_loop(0, parts, part, (jnp.float32(0), jnp.int32(0)))
+        return total / counted
+
+    def one_epoch(carry):
+        i, state, losses = carry
+        keys = jax.random.split(jax.random.fold_in(key, state.epoch), members)
+        weights, optimiser_state, skipped, training = each(train_epoch)(
+            keys, state.weights, state.optimiser, state.drops, state.skipped
+        )
+        validation = each(validate)(weights)
+        state = _after_epoch(trainer, state, weights, optimiser_state, skipped, validation)
+        losses = (losses[0].at[i].set(training), losses[1].at[i].set(validation))
+        return i + 1, state, losses
+
+    def active(state):
+        return jnp.any(state.drops <= trainer.drops) & (state.epoch < trainer.epochs)
+
+    buffer = jnp.zeros((_BLOCK, members), jnp.float32)
+    _, state, losses = jax.lax.while_loop(
+        lambda carry: (carry[0] < limit) & active(carry[1]),
+        one_epoch,
+        (jnp.int32(0), state, (buffer, buffer)),
+    )
+    return state, losses, ~active(state)
+
+
+def _after_epoch(trainer, state: _State, weights, optimiser_state, skipped, validation) -> _State:
+    """Remember improvements; after `patience` epochs without one go back to the best and slow down."""
+    running = state.drops <= trainer.drops
+    improved = running & (validation < state.best_loss)
+    select = lambda choose, new, old: jax.tree.map(  # noqa: E731
+        lambda a, b: jnp.where(choose.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old
+    )
+    best = select(improved, weights, state.best)
+    wait = jnp.where(improved, 0, state.wait + 1)
+    tired = running & (wait >= trainer.patience)
+    return _State(
+        weights=select(tired, best, weights),
+        optimiser=optimiser_state,
+        best=best,
+        best_loss=jnp.where(improved, validation, state.best_loss),
+        wait=jnp.where(tired, 0, wait),
+        drops=state.drops + tired.astype(jnp.int32),
+        skipped=skipped,
+        epoch=state.epoch + 1,
+    )
+
+
+def _neighbours(batch: int, atoms: int) -> np.ndarray:
+    """Candidates of each position of a shuffled batch: itself and those that follow, round the end.
+
+    The batch is in random order, so these are draws without replacement by the same sampler that drew
+    the row itself, as the atomic loss demands; with atoms = batch, every row meets every other.
+    """
+    return (np.arange(batch)[:, None] + np.arange(atoms)) % batch
+
+
+def _alone(function):
+    """`vmap` over an axis of length one, without its cost."""
+    take = lambda tree: jax.tree.map(lambda a: a[0], tree)  # noqa: E731
+    return lambda *args: jax.tree.map(lambda a: a[None], function(*map(take, args)))
