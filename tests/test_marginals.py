@@ -107,9 +107,7 @@ def test_obeys_the_change_of_variables(name):
     m, z, h = marginal(name), np.linspace(-4, 4, 40), 1e-3
     slope = (8 * (m.forward(z + h) - m.forward(z - h)) - m.forward(z + 2 * h)) / (12 * h)
     slope += m.forward(z - 2 * h) / (12 * h)
-    np.testing.assert_allclose(
-        m.log_prob(m.forward(z)) + np.log(slope), st.norm.logpdf(z), rtol=0, atol=1e-5
-    )
+    np.testing.assert_allclose(m.log_prob(m.forward(z)) + np.log(slope), st.norm.logpdf(z), rtol=0, atol=1e-5)
 
 
 @every

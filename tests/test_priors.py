@@ -22,9 +22,7 @@ def uniform_from(theta_1):
 
 def queue():
     """The prior of the M/G/1 queue: service times in [theta_1, theta_2], arrivals theta_3."""
-    return Prior(
-        theta_1=dist.Uniform(0, 10), theta_2=uniform_from, theta_3=dist.Uniform(0.0, 1.0 / 3.0)
-    )
+    return Prior(theta_1=dist.Uniform(0, 10), theta_2=uniform_from, theta_3=dist.Uniform(0.0, 1.0 / 3.0))
 
 
 # theta_1 = sinh(z_1) and theta_2 = z_2 + theta_1^2: dtheta/dz is triangular with diagonal
@@ -359,9 +357,7 @@ unit = dist.Uniform(0, 1)
         ),
         (lambda: CustomPrior(Ring().sample, Ring().log_prob, []), ValueError, "at least one entry"),
         (
-            lambda: CustomPrior(
-                lambda rng, n: 2 * Ring().sample(rng, n), Ring().log_prob, ["a", "b"]
-            ),
+            lambda: CustomPrior(lambda rng, n: 2 * Ring().sample(rng, n), Ring().log_prob, ["a", "b"]),
             ValueError,
             "of the prior's own draws",
         ),

@@ -129,9 +129,7 @@ def test_the_likelihood_takes_one_draw_or_many(name):
     x = np.tile(problem.observation, (3, 1))
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         one_by_one = np.stack([log_likelihood(t, problem.observation) for t in theta])
-        np.testing.assert_allclose(
-            log_likelihood(theta, problem.observation), one_by_one, rtol=1e-5
-        )
+        np.testing.assert_allclose(log_likelihood(theta, problem.observation), one_by_one, rtol=1e-5)
         np.testing.assert_allclose(log_likelihood(theta, x), one_by_one, rtol=1e-5)
         np.testing.assert_allclose(log_likelihood(theta[0], x), one_by_one[0], rtol=1e-5)
         assert simulations(name, theta[0], 2).shape == x[:2].shape

@@ -12,9 +12,7 @@ N = 2000
 NOISE = 4 * 0.5 / np.sqrt(2 * N)  # four standard deviations of an accuracy measured on 2N rows
 
 
-def gaussians(
-    dim: int, shift: float, *, n: int = N, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def gaussians(dim: int, shift: float, *, n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Two unit Gaussians whose means are `shift` apart."""
     first, second = np.random.default_rng(seed).normal(size=(2, n, dim))
     return first + shift / np.sqrt(dim), second
@@ -54,9 +52,7 @@ def test_agrees_with_scikit_learn(pair):
     centre, scale = reference.mean(0), reference.std(0)
     rows = (np.concatenate(pair) - centre) / scale
     labels = np.repeat([0, 1], [len(samples), len(reference)])
-    classifier = neural_network.MLPClassifier(
-        hidden_layer_sizes=(20, 20), max_iter=10_000, random_state=1
-    )
+    classifier = neural_network.MLPClassifier(hidden_layer_sizes=(20, 20), max_iter=10_000, random_state=1)
     folds = model_selection.KFold(5, shuffle=True, random_state=1)
     scores = model_selection.cross_val_score(classifier, rows, labels, cv=folds)
     assert c2st(samples, reference) == pytest.approx(scores.mean(), abs=0.015)
@@ -65,9 +61,7 @@ def test_agrees_with_scikit_learn(pair):
 def test_the_reference_sets_the_scale_so_units_do_not_matter():
     first, second = gaussians(2, 0.7)
     units = np.array([1e-3, 1e4])
-    assert c2st(first * units + 5, second * units + 5) == pytest.approx(
-        c2st(first, second), abs=0.02
-    )
+    assert c2st(first * units + 5, second * units + 5) == pytest.approx(c2st(first, second), abs=0.02)
 
 
 def test_chance_is_one_half_for_sets_of_unequal_size():

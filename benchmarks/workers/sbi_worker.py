@@ -92,9 +92,7 @@ def two_moons(theta):
     count = len(theta)
     angle = (torch.rand(count) - 0.5) * math.pi
     radius = 0.1 + 0.01 * torch.randn(count)
-    shift = torch.stack(
-        [-(theta[:, 0] + theta[:, 1]).abs(), theta[:, 1] - theta[:, 0]], dim=1
-    ) / math.sqrt(2)
+    shift = torch.stack([-(theta[:, 0] + theta[:, 1]).abs(), theta[:, 1] - theta[:, 0]], dim=1) / math.sqrt(2)
     crescent = torch.stack([radius * angle.cos() + 0.25, radius * angle.sin()], dim=1)
     return crescent + shift
 
@@ -142,9 +140,7 @@ def prepare_step(settings, seed):
     if settings["loss"] == "atomic":
         proposals.append(box_prior(dim, cases.STEP_PROPOSAL_HALF_WIDTH))
     for proposal, (theta, x) in zip(proposals, cases.step_rounds(settings, seed), strict=True):
-        inference.append_simulations(
-            torch.from_numpy(theta), torch.from_numpy(x), proposal=proposal
-        )
+        inference.append_simulations(torch.from_numpy(theta), torch.from_numpy(x), proposal=proposal)
         train_briefly(inference, settings)
     if settings["loss"] == "atomic" and inference.use_non_atomic_loss:
         raise RuntimeError("sbi chose the non-atomic loss")
@@ -172,9 +168,7 @@ def run_rounds(settings):
         theta = draw(proposal, settings["simulations_per_round"])
         sampled = time.perf_counter()
         inference.append_simulations(theta, simulator(theta), proposal=proposal)
-        inference.train(
-            **training_arguments(settings), stop_after_epochs=settings["stop_after_epochs"]
-        )
+        inference.train(**training_arguments(settings), stop_after_epochs=settings["stop_after_epochs"])
         posterior = proposal = inference.build_posterior().set_default_x(x_o)
         sampling.append(sampled - start)
         training.append(time.perf_counter() - sampled)

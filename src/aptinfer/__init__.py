@@ -1,1 +1,122 @@
-"""placeholder"""
+"""Simulation-based Bayesian inference with Automatic Posterior Transformation.
+
+    import aptinfer as apt
+    run = apt.infer(simulator, prior, x_o)
+    run.posterior.sample(10_000)
+
+Public names are imported when they are first used, so that worker processes and command-line help need
+not load JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    # the one call
+    "infer": "run",
+    "Run": "run",
+    # what the user brings
+    "Prior": "priors",
+    "box": "priors",
+    "gaussian": "priors",
+    "BijectivePrior": "priors",
+    "CustomPrior": "priors",
+    "BatchSimulator": "simulators",
+    "JaxSimulator": "simulators",
+    "Inline": "executors",
+    # methods and their choices
+    "APT": "methods.apt",
+    "NPE": "methods.apt",
+    "Atomic": "methods.losses",
+    "Combined": "methods.losses",
+    "GaussianProposal": "methods.losses",
+    "MixtureProposal": "methods.losses",
+    "Latent": "spaces",
+    "Theta": "spaces",
+    "Trainer": "train",
+    "WhenSettled": "stopping",
+    # networks
+    "MDN": "estimators.mdn",
+    "MAF": "estimators.flows",
+    "NSF": "estimators.flows",
+    "AutoregressiveMixture": "estimators.autoregressive",
+    "Ensemble": "estimators.ensemble",
+    "MLP": "estimators.embeddings",
+    "Flatten": "estimators.embeddings",
+    # results
+    "Posterior": "posteriors",
+    "History": "train",
+    "RoundStarted": "sequential",
+    "Simulated": "sequential",
+    "Trained": "sequential",
+    "RoundFinished": "sequential",
+    # what can go wrong
+    "AptinferError": "errors",
+    "SimulationError": "errors",
+    "TrainingError": "errors",
+    "SamplingError": "errors",
+}
+_MODULES = ("problems", "diagnostics")
+
+__all__ = [*_WHERE, *_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(importlib.import_module(f"aptinfer.{_WHERE[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"aptinfer.{name}")
+    else:
+        from aptinfer.checks import nearest
+
+        raise AttributeError(f"module 'aptinfer' has no attribute {name!r}. {nearest(name, __all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from aptinfer import diagnostics as diagnostics
+    from aptinfer import problems as problems
+    from aptinfer.errors import AptinferError as AptinferError
+    from aptinfer.errors import SamplingError as SamplingError
+    from aptinfer.errors import SimulationError as SimulationError
+    from aptinfer.errors import TrainingError as TrainingError
+    from aptinfer.estimators.autoregressive import AutoregressiveMixture as AutoregressiveMixture
+    from aptinfer.estimators.embeddings import MLP as MLP
+    from aptinfer.estimators.embeddings import Flatten as Flatten
+    from aptinfer.estimators.ensemble import Ensemble as Ensemble
+    from aptinfer.estimators.flows import MAF as MAF
+    from aptinfer.estimators.flows import NSF as NSF
+    from aptinfer.estimators.mdn import MDN as MDN
+    from aptinfer.executors import Inline as Inline
+    from aptinfer.methods.apt import APT as APT
+    from aptinfer.methods.apt import NPE as NPE
+    from aptinfer.methods.losses import Atomic as Atomic
+    from aptinfer.methods.losses import Combined as Combined
+    from aptinfer.methods.losses import GaussianProposal as GaussianProposal
+    from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.posteriors import Posterior as Posterior
+    from aptinfer.priors import BijectivePrior as BijectivePrior
+    from aptinfer.priors import CustomPrior as CustomPrior
+    from aptinfer.priors import Prior as Prior
+    from aptinfer.priors import box as box
+    from aptinfer.priors import gaussian as gaussian
+    from aptinfer.run import Run as Run
+    from aptinfer.run import infer as infer
+    from aptinfer.sequential import RoundFinished as RoundFinished
+    from aptinfer.sequential import RoundStarted as RoundStarted
+    from aptinfer.sequential import Simulated as Simulated
+    from aptinfer.sequential import Trained as Trained
+    from aptinfer.simulators import BatchSimulator as BatchSimulator
+    from aptinfer.simulators import JaxSimulator as JaxSimulator
+    from aptinfer.spaces import Latent as Latent
+    from aptinfer.spaces import Theta as Theta
+    from aptinfer.stopping import WhenSettled as WhenSettled
+    from aptinfer.train import History as History
+    from aptinfer.train import Trainer as Trainer

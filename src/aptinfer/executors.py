@@ -22,5 +22,3 @@ class Inline:
         while group := list(islice(chunks, at_once)):
             index, theta = (np.concatenate(column) for column in zip(*group, strict=True))
             yield from simulator(seed, Rows(index, theta))
-
-

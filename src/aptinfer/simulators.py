@@ -128,9 +128,7 @@ class JaxSimulator(BaseSimulator):
         super().__init__(function)
         self.chunk = positive_int("JaxSimulator chunk", chunk)
         if not takes_two("JaxSimulator function", function):
-            raise TypeError(
-                "JaxSimulator needs a function f(key, theta): JAX has no global random state."
-            )
+            raise TypeError("JaxSimulator needs a function f(key, theta): JAX has no global random state.")
         self._compiled = None
 
     def __call__(self, seed, rows):

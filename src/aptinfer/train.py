@@ -31,6 +31,7 @@ from aptinfer.keys import Key, as_jax
 from aptinfer.methods.losses import Batch, Loss
 from aptinfer.protocols import Simulations
 
+
 @dataclass(frozen=True)
 class History:
     """How a training went. Losses have one column per member of an ensemble."""
@@ -77,9 +78,7 @@ class TrainingRows(eqx.Module):
     def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
         source = self.source[index]
         ratio = None if self.ratios is None else jax.tree.map(lambda a: a[source], self.ratios)
-        return Batch(
-            self.x[index], self.value[candidates], self.log_prior[candidates], source == 0, ratio
-        )
+        return Batch(self.x[index], self.value[candidates], self.log_prior[candidates], source == 0, ratio)
 
 
 class _State(NamedTuple):
@@ -293,9 +292,7 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
         candidates = index[_neighbours(trainer.batch, loss.atoms)]
         losses = row_losses(weights, rows.batch(index, candidates))
         # The expected number of finished rows, not this batch's: a ratio of two sums would be biased.
-        return jnp.sum(jnp.where(rows.done[index], losses, 0.0)) / (
-            trainer.batch * rows.share_done
-        )
+        return jnp.sum(jnp.where(rows.done[index], losses, 0.0)) / (trainer.batch * rows.share_done)
 
     def train_epoch(key, weights, optimiser_state, drops, skipped):
         capacity = rows.train.shape[0]

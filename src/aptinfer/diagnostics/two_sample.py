@@ -104,9 +104,7 @@ def c2st(samples: object, reference: object, *, seed: int = 1, folds: int = 5) -
 def _rows(name: str, value: object) -> np.ndarray:
     array = checks.finite_array(name, value)
     if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(
-            f"{name} must have shape (n, dim), one draw per row; got shape {array.shape}."
-        )
+        raise ValueError(f"{name} must have shape (n, dim), one draw per row; got shape {array.shape}.")
     if len(array) < MINIMUM_ROWS:
         raise ValueError(
             f"{name} must have at least {MINIMUM_ROWS} rows for a classifier to learn from; got "

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.density import Density, DensityEstimator
 
+
 @runtime_checkable
 class EmbeddingSpec(Protocol):
     """Settings of an embedding: `build` makes the network for data of a given shape."""

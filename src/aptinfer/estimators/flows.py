@@ -108,9 +108,9 @@ class Spline(Transform):
         t1 = t * (1 - t)
         denominator = slope + (d0 + d1 - 2 * slope) * t1
         u = y0 + h * (slope * t * t + d0 * t1) / denominator
-        log_slope = jnp.log(
-            slope**2 * (d1 * t * t + 2 * slope * t1 + d0 * (1 - t) ** 2)
-        ) - 2 * jnp.log(denominator)
+        log_slope = jnp.log(slope**2 * (d1 * t * t + 2 * slope * t1 + d0 * (1 - t) ** 2)) - 2 * jnp.log(
+            denominator
+        )
         return jnp.where(outside, value, u), jnp.where(outside, 0.0, log_slope)
 
     def inverse(self, p, u):

@@ -64,9 +64,7 @@ class Ratio(eqx.Module):
     offsets: Float[Array, " components"]  # (m~_k - m_0)' P_0 (m~_k - m_0)
 
 
-def log_normaliser(
-    q: Mixture, ratio: Ratio
-) -> Float[Array, ""]:
+def log_normaliser(q: Mixture, ratio: Ratio) -> Float[Array, ""]:
     r"""log Z = log of the integral of q(v) p~(v) / p(v), for every pair of components in closed form.
 
     With u = v - m~_k and d = m_i - m~_k the exponent of a pair (i, k) is
@@ -103,9 +101,7 @@ def log_normaliser(
         - ratio.offsets[None, :]
     )
     log_weights = q.log_weights + half_log_det(q.factors)
-    return logsumexp(
-        log_weights[:, None] + ratio.log_weights[None, :] - half_log_det_r - 0.5 * exponent
-    )
+    return logsumexp(log_weights[:, None] + ratio.log_weights[None, :] - half_log_det_r - 0.5 * exponent)
 
 
 def _least_squares(a, b):

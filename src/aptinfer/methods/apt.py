@@ -166,5 +166,3 @@ def check_choices(method: "APT | NPE") -> None:
 
 def _is_mixture(estimator: Any) -> bool:
     return isinstance(split_ensemble(estimator)[0], MDN)
-
-

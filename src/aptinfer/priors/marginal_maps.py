@@ -235,9 +235,7 @@ class LogUniform(Marginal):
 class LocationScale(Marginal):
     """theta = loc + scale t, where t follows a standard law with accurate tails of its own."""
 
-    def __init__(
-        self, family: str, law: Law, shapes: dict[str, Any], loc: object = 0.0, scale: object = 1.0
-    ):
+    def __init__(self, family: str, law: Law, shapes: dict[str, Any], loc: object = 0.0, scale: object = 1.0):
         self.family = family
         self.law = law
         given = {n: checked_parameter(n, s, positive=True) for n, s in shapes.items()}

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from aptinfer.priors import standard_laws as laws
 from aptinfer.checks import nearest
+from aptinfer.priors import standard_laws as laws
 from aptinfer.priors.marginal_maps import (
     External,
     LocationScale,
@@ -116,9 +116,7 @@ def _origins(value: Any) -> set[str]:
 
 def _why_not(value: Any) -> str:
     if isinstance(value, type):
-        return (
-            f"got the class {value.__name__}. Call it with its parameters, {value.__name__}(...)."
-        )
+        return f"got the class {value.__name__}. Call it with its parameters, {value.__name__}(...)."
     if isinstance(value, (int, float)):
         return (
             f"got the number {value!r}, expected {ACCEPTED}. A known constant is not inferred: set "
@@ -265,9 +263,7 @@ def _from_frozen(d: Any) -> Marginal:
         family, law = SCIPY[kind]
         return LocationScale(family, law, shapes, loc, scale)
     if kind == "chi2":
-        return LocationScale(
-            "gamma", laws.GAMMA, {"concentration": shapes["df"] / 2}, loc, 2 * scale
-        )
+        return LocationScale("gamma", laws.GAMMA, {"concentration": shapes["df"] / 2}, loc, 2 * scale)
     if kind == "norm":
         return Normal(loc, scale)
     if kind == "uniform":

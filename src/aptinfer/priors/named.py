@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from aptinfer.checks import finite_array, nearest
-from aptinfer.priors.custom import BijectivePrior, CustomPrior
+from aptinfer.priors.custom import CustomPrior
 from aptinfer.priors.gaussian import GaussianPrior
 from aptinfer.priors.joint import JointPrior, checked_names, function_note
 from aptinfer.priors.marginal_maps import Marginal, Normal, Uniform
@@ -231,9 +231,7 @@ def _is_function(value: Any) -> bool:
     return callable(value) and not isinstance(value, type) and not is_distribution(value)
 
 
-def _conditioning_names(
-    name: str, function: Callable[..., Any], earlier: Sequence[str]
-) -> tuple[str, ...]:
+def _conditioning_names(name: str, function: Callable[..., Any], earlier: Sequence[str]) -> tuple[str, ...]:
     """The function's arguments, each the name of an earlier parameter (or left to its default)."""
     found = []
     for p in inspect.signature(function).parameters.values():

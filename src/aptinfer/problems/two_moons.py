@@ -53,9 +53,7 @@ def log_likelihood(theta: ArrayLike, x: ArrayLike) -> Array:
     # u = 1 where there is no density keeps gradients of the discarded branch finite.
     radius = jnp.hypot(jnp.where(inside, u, jnp.ones_like(u)), v)
     standard = (radius - RADIUS) / WIDTH
-    density = (
-        -0.5 * standard**2 - math.log(WIDTH * math.sqrt(2 * math.pi)) - jnp.log(math.pi * radius)
-    )
+    density = -0.5 * standard**2 - math.log(WIDTH * math.sqrt(2 * math.pi)) - jnp.log(math.pi * radius)
     return jnp.where(inside, density, -jnp.inf)
 
 
