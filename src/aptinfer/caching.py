@@ -13,12 +13,15 @@ from pathlib import Path
 def enable_compilation_cache() -> None:
     """Point JAX to our cache unless the user has chosen one, or switched it off."""
     import jax
-    import jaxlib
+    from jaxlib.version import __version__ as jaxlib_version
 
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if chosen is not None or not jax.config.jax_enable_compilation_cache:  # pyright: ignore
         return
-    folder = cache_folder() / "compiled" / f"jaxlib-{jaxlib.__version__}-{_processor()}"
+    folder = cache_folder()
+    if folder is None:
+        return
+    folder = folder / "compiled" / f"jaxlib-{jaxlib_version}-{_processor()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".writable-{os.getpid()}"
@@ -29,10 +32,11 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
-def cache_folder() -> Path:
-    """The user's cache folder for this library."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache"
-    return Path(base) / "aptinfer"
+def cache_folder() -> Path | None:
+    """The user's cache folder for this library; None for a user without a home."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = chosen if chosen.is_absolute() else Path(os.path.expanduser("~")) / ".cache"
+    return base / "aptinfer" if base.is_absolute() else None
 
 
 def _processor() -> str:

@@ -39,7 +39,7 @@ def suggests_keywords(target: Decorated) -> Decorated:
 
     if inspect.isclass(target):
         target.__init__ = checked  # pyright: ignore[reportAttributeAccessIssue]
-        return target
+        return target  # pyright: ignore[reportReturnType]
     return checked  # pyright: ignore[reportReturnType]
 
 
@@ -50,18 +50,36 @@ def positive_int(name: str, value: object, *, minimum: int = 1) -> int:
     return int(value)
 
 
+def whole_seed(value: object) -> int:
+    """`value` as the seed of a run or of a sample."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 0 <= int(value) < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {value!r}.")
+    return int(value)
+
+
+def optional_function(name: str, value: object, example: str) -> None:
+    """Refuse what is neither None nor an object to call; a class was meant to be an instance."""
+    if value is None or (callable(value) and not inspect.isclass(value)):
+        return
+    came = f"the class {value.__name__}" if inspect.isclass(value) else repr(value)
+    raise TypeError(f"{name} must be None or something to call, such as {example}; got {came}.")
+
+
 def positive_float(name: str, value: object, *, zero: bool = False) -> float:
     """`value` as a finite float above zero (or at least zero, with `zero=True`)."""
-    ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
-    if not ok or value < 0 or (value == 0 and not zero):
+    ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    number = float(value) if ok else np.nan  # pyright: ignore[reportArgumentType]
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
         bound = "at least 0" if zero else "above 0"
         raise ValueError(f"{name} must be a finite number {bound}, got {value!r}.")
-    return float(value)  # pyright: ignore[reportArgumentType]
+    return number
 
 
 def numeric_array(name: str, value: object) -> np.ndarray:
     """`value` as a float64 array, refused when it is not numeric. NaN is left to the caller."""
     try:
+        if isinstance(value, np.ma.MaskedArray):  # asarray would bring back what is masked
+            value = np.ma.filled(value.astype(np.float64), np.nan)
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise TypeError

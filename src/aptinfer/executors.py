@@ -6,8 +6,8 @@ from itertools import islice
 
 import numpy as np
 
-from aptinfer.protocols import Outcome, Rows
-from aptinfer.simulators import BaseSimulator
+from aptinfer.protocols import Outcome, Rows, Simulator
+from aptinfer.simulators import in_chunks
 
 CHUNKS_PER_CALL = 16  # so that a compiled simulator's chunks overlap, and progress still moves
 
@@ -16,9 +16,10 @@ CHUNKS_PER_CALL = 16  # so that a compiled simulator's chunks overlap, and progr
 class Inline:
     """In this process, one after the other; JAX simulators vectorised and compiled."""
 
-    def __call__(self, simulator: BaseSimulator, seed: int, rows: Rows) -> Iterator[Outcome]:
-        chunks = simulator.chunks(rows)
-        at_once = CHUNKS_PER_CALL if simulator.chunk > 1 else 1
+    def __call__(self, simulator: Simulator, seed: int, rows: Rows) -> Iterator[Outcome]:
+        chunks = in_chunks(rows, simulator.chunk)
+        at_once = 1  # the first chunk alone: a mistake shows before more is spent
         while group := list(islice(chunks, at_once)):
             index, theta = (np.concatenate(column) for column in zip(*group, strict=True))
             yield from simulator(seed, Rows(index, theta))
+            at_once = CHUNKS_PER_CALL if simulator.chunk > 1 else 1

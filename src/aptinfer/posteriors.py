@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from aptinfer.checks import finite_array, numeric_array, positive_int
+from aptinfer.checks import finite_array, numeric_array, positive_int, whole_seed
 from aptinfer.errors import SamplingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import as_members, count_members
@@ -21,7 +21,8 @@ from aptinfer.scaling import Scaling
 from aptinfer.spaces import Frame
 
 BLOCKS = (256, 4096)  # sizes in which the device works; the smallest that is enough is taken
-MAX_DRAWS, MAX_DRAWS_PER_SAMPLE = 200_000, 1000  # rejection gives up after the larger of the two
+# Rejection gives up after so many draws if fewer than one in so many was accepted.
+MAX_DRAWS, MAX_DRAWS_PER_SAMPLE = 200_000, 1000
 ACCEPTANCE_DRAWS = 20_000
 
 
@@ -53,7 +54,7 @@ def _log_prob(estimator: Embedded, x, values):
     return logsumexp(log_q, axis=0) - np.float32(np.log(log_q.shape[0]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """The estimate of p(theta | x_o).
 
@@ -78,6 +79,11 @@ class Posterior:
     @property
     def condition(self):
         """The observation as the networks see it."""
+        if self.batched:
+            raise ValueError(
+                f"this needs a single observation, and the posterior is at {len(self.observation)}. Take "
+                f"them one by one: posterior.given(x[i])."
+            )
         return self.scaling(self.observation)
 
     @property
@@ -90,8 +96,11 @@ class Posterior:
         return replace(self, observation=check_observation("x", x, self.event, several=True))
 
     def sample(self, n: int = 1000, *, seed: int = 0) -> np.ndarray:
-        """`n` draws of theta: (n, dim), or (observations, n, dim) for several observations."""
-        n = positive_int("n", n)
+        """`n` draws of theta: (n, dim), or (observations, n, dim) for several observations.
+
+        Among several, observation i has the draws that it alone would have with `seed + i`.
+        """
+        n, seed = positive_int("n", n), whole_seed(seed)
         if self.batched:
             one = [p.sample(n, seed=seed + i) for i, p in enumerate(self._each())]
             return np.stack(one)
@@ -106,10 +115,16 @@ class Posterior:
         dim = self.frame.prior.dim
         if theta.ndim == 0 or theta.shape[-1] != dim or theta.ndim > 2 + self.batched:
             raise ValueError(
-                f"theta must have shape ({dim},) or (n, {dim}) for parameters {self.names}; got {theta.shape}."
+                f"theta must have shape ({dim},) or (n, {dim}) for parameters {self.names}; got "
+                f"{theta.shape}."
             )
         if self.batched:
             each = theta if theta.ndim == 3 else [theta] * len(self.observation)
+            if len(each) != len(self.observation):
+                raise ValueError(
+                    f"theta has shape {theta.shape}, but there are {len(self.observation)} observations. "
+                    f"Give (n, {dim}) for all of them or ({len(self.observation)}, n, {dim})."
+                )
             return np.stack([p.log_prob(t) for p, t in zip(self._each(), each, strict=True)])
         flat = np.atleast_2d(theta)
         out = np.full(len(flat), -np.inf)
@@ -124,6 +139,7 @@ class Posterior:
         """The parameters of highest posterior density."""
         from aptinfer.optimise import highest_density
 
+        seed = whole_seed(seed)
         if self.batched:
             return np.stack([p.map(seed=seed) for p in self._each()])
         return highest_density(self, seed)
@@ -135,7 +151,7 @@ class Posterior:
         return self._summary_draws.std(axis=-2)
 
     def quantiles(self, probabilities=(0.05, 0.5, 0.95)) -> np.ndarray:
-        """Marginal quantiles: (probabilities, dim)."""
+        """Marginal quantiles: (probabilities, dim), or (probabilities, observations, dim)."""
         q = finite_array("probabilities", probabilities)
         if ((q < 0) | (q > 1)).any():
             raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities!r}.")
@@ -166,7 +182,7 @@ class Posterior:
         batch = n if inside_by_design else max(n, BLOCKS[-1])
         values, thetas, found, tried = [], [], 0, 0
         while found < n:
-            if tried >= max(MAX_DRAWS, MAX_DRAWS_PER_SAMPLE * n):
+            if tried >= MAX_DRAWS and found * MAX_DRAWS_PER_SAMPLE < tried:
                 raise SamplingError(self._gave_up(found, tried))
             value = self._raw(key.child(tried), batch)
             theta = self.frame.to_theta(value)
@@ -227,10 +243,10 @@ def check_observation(
     name: str, x: object, event: tuple[int, ...] | None, *, several: bool = False
 ) -> np.ndarray:
     """x as a finite float64 array of the simulator's output shape."""
-    array = finite_array(name, x)
+    array = np.atleast_1d(finite_array(name, x))
     if event is None:
         return array
-    if array.shape == event or (several and array.shape[1:] == event and array.ndim > len(event)):
+    if array.shape == event or (several and array.shape[1:] == event and len(array)):
         return array
     raise ValueError(
         f"{name} has shape {array.shape}, but the simulator returns x of shape {event}. "

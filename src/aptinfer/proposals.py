@@ -75,7 +75,8 @@ class FromMixtures:
             if tried >= MAX_DRAWS_PER_SAMPLE * n:
                 raise SamplingError(
                     f"only {len(found)} of {tried} draws from the Gaussian proposal lie inside the "
-                    f"prior's support. Learn in latent space (space=apt.Latent()), where none is lost."
+                    f"prior's support (acceptance rate {len(found) / tried:.2g}). Learn in latent space "
+                    f"(space=apt.Latent()), where none is lost."
                 )
             more = mixture.sample(rng, n).astype(np.float32)
             if not self.frame.always_inside:
@@ -98,7 +99,7 @@ def mixtures_at(posterior: Posterior, *, single: bool) -> tuple[HostMixture, ...
     assert prior is not None  # the method refuses closed forms without one
     found = []
     for m in range(count_members(posterior.estimator)):
-        q = member(posterior.estimator, m)(posterior.condition)
+        q = member(posterior.estimator, m)(posterior.condition)  # pyright: ignore[reportArgumentType]
         assert isinstance(q, Mixture)
         mixture = on_host(q)
         found.append(clipped(mixture.projected() if single else mixture, prior))

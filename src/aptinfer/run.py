@@ -1,22 +1,22 @@
 """From a simulator, a prior and an observation to a posterior in one call: the front of the library."""
 
-import numbers
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from aptinfer.caching import enable_compilation_cache
-from aptinfer.checks import finite_array, positive_int, suggests_keywords
+from aptinfer.checks import finite_array, optional_function, positive_int, suggests_keywords, whole_seed
 from aptinfer.executors import Inline
 from aptinfer.methods.apt import APT
-from aptinfer.posteriors import Posterior
+from aptinfer.posteriors import Posterior, check_observation
 from aptinfer.priors import as_prior
-from aptinfer.protocols import Executor, Simulations
+from aptinfer.protocols import Executor, Outcome, Rows, Simulations, Simulator
 from aptinfer.report.progress import display
 from aptinfer.sequential import (
+    FEWEST_ROWS,
     Event,
     Plan,
     Problem,
@@ -29,7 +29,7 @@ from aptinfer.simulators import as_simulator
 from aptinfer.store import MemoryStore
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """A finished (or interrupted) run.
 
@@ -56,6 +56,10 @@ class Run:
         """Every row of the run: theta, x, the round it belongs to, and whether it succeeded."""
         return self.store.simulations()
 
+    def __repr__(self) -> str:
+        early = ", interrupted" if self.interrupted else ""
+        return f"Run({len(self.rounds)} of {self.plan.rounds} rounds{early}; {self.posterior!r})"
+
     def summary(self) -> str:
         """The run in words: a table of the posterior's marginals and of the rounds."""
         from aptinfer.report.summary import summarise
@@ -63,7 +67,7 @@ class Run:
         return summarise(self)
 
     def plot(self, path: str | None = None, *, truth: object = None):
-        """A picture of the posterior's marginals and pairs (matplotlib's figure; saved if `path` is given)."""
+        """A picture of the posterior's margins and pairs (a matplotlib figure, saved if `path` is given)."""
         from aptinfer.report.plots import pairs
 
         return pairs(self.posterior, path=path, truth=truth)
@@ -87,7 +91,8 @@ def infer(
     """Infer the parameters of a simulator from an observation.
 
     Args:
-        simulator: f(rng, theta) or f(theta) for one draw with NumPy, or `apt.BatchSimulator`, `apt.JaxSimulator`.
+        simulator: f(rng, theta) or f(theta) for one draw with NumPy, or `apt.BatchSimulator`,
+            `apt.JaxSimulator`.
         prior: `apt.Prior`, `apt.box`, `apt.gaussian`, or an object with `sample` and `log_prob`.
         x_o: the observation, of the shape the simulator returns.
         method: `apt.APT()` (default) or another method.
@@ -110,8 +115,11 @@ def infer(
         (100, 2)
     """
     method = APT() if method is None else method
-    if not hasattr(method, "settled"):
+    if isinstance(method, type) or not hasattr(method, "settled"):
         raise TypeError(f"method must be a method such as apt.APT() or apt.NPE(); got {method!r}.")
+    optional_function("executor", executor, "apt.Inline()")
+    optional_function("stop", stop, "apt.WhenSettled()")
+    optional_function("listen", listen, "print")
     prior = as_prior(prior)
     simulator = as_simulator(simulator)
     rounds = (1 if method.one_round else 10) if rounds is None else positive_int("rounds", rounds)
@@ -119,13 +127,15 @@ def infer(
         raise ValueError(
             f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT()."
         )
-    plan = Plan(rounds, positive_int("simulations", simulations), _seed(seed))
+    simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
+    plan = Plan(rounds, simulations, whole_seed(seed))
     observation = np.atleast_1d(finite_array("x_o", x_o))
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
     problem = Problem(frame, simulator, observation)
 
     enable_compilation_cache()
+    comparing = _Comparing(executor or Inline(), observation)
     store, finished, state = MemoryStore(), [], initial_state()
     with display(plan, enabled=progress) as show:
 
@@ -136,7 +146,7 @@ def infer(
 
         try:
             while state.number < rounds:
-                state, last = step(problem, method, plan, executor or Inline(), store, tell, state)
+                state, last = step(problem, method, plan, comparing, store, tell, state)
                 finished.append(last)
                 if stop is not None and stop(last):
                     break
@@ -151,12 +161,22 @@ def _interrupted(problem, method, plan, finished, store, state: State) -> Run:
     warnings.warn(
         f"interrupted in round {state.number + 1} of {plan.rounds}; the result is that of round "
         f"{state.number}.",
-        stacklevel=3,
+        stacklevel=4,  # past this function, `infer` and its check of keywords: the user's line
     )
     return Run(problem, method, plan, tuple(finished), store, interrupted=True)
 
 
-def _seed(seed: object) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}.")
-    return int(seed)
+@dataclass(frozen=True)
+class _Comparing:
+    """An executor that compares x_o with the first simulation when it arrives, not after a whole group."""
+
+    executor: Executor
+    observation: np.ndarray
+
+    def __call__(self, simulator: Simulator, seed: int, rows: Rows) -> Iterator[Outcome]:
+        compared = False
+        for outcome in self.executor(simulator, seed, rows):
+            if outcome.x is not None and not compared:
+                check_observation("x_o", self.observation, outcome.x.shape)
+                compared = True
+            yield outcome

@@ -39,12 +39,6 @@ class BaseSimulator(ABC):
     @abstractmethod
     def __call__(self, seed: int, rows: Rows) -> list[Outcome]: ...
 
-    def chunks(self, rows: Rows) -> Iterator[Rows]:
-        """The rows, cut where the run's numbering reaches a multiple of the chunk."""
-        cuts = np.flatnonzero(np.diff(rows.index // self.chunk)) + 1
-        pieces = zip(np.split(rows.index, cuts), np.split(rows.theta, cuts), strict=True)
-        return (Rows(index, theta) for index, theta in pieces if len(index))
-
 
 class FunctionSimulator(BaseSimulator):
     """One draw per call: f(rng, theta), or f(theta) with NumPy's global generator seeded for each row."""
@@ -62,10 +56,7 @@ class FunctionSimulator(BaseSimulator):
         rng = row_generator(seed, index)
         started = time.perf_counter()
         try:
-            if self.takes_rng:
-                x = self.function(rng, theta.copy())
-            else:
-                x = _with_global_seed(rng, self.function, theta.copy())
+            x = _called(self, rng, theta.copy())
         except Exception:
             seconds = time.perf_counter() - started
             return Outcome(index, None, Status.RAISED, traceback.format_exc(), seconds)
@@ -77,7 +68,8 @@ class BatchSimulator(BaseSimulator):
     """Many draws per call: f(rng, thetas) or f(thetas), thetas (rows, dim), returning x along a first axis.
 
     Args:
-        function: the user's function. It must treat rows independently.
+        function: the user's function. It must treat rows independently, and draw its random numbers in
+            arrays with one entry per row, so that a row's numbers do not depend on other rows.
         chunk: rows per call. The last chunk is padded, so every call has this many.
     """
 
@@ -87,30 +79,28 @@ class BatchSimulator(BaseSimulator):
         self.takes_rng = takes_two("BatchSimulator function", function)
 
     def __call__(self, seed, rows):
-        return [outcome for part in self.chunks(rows) for outcome in self._chunk(seed, part)]
+        return [outcome for part in in_chunks(rows, self.chunk) for outcome in self._chunk(seed, part)]
 
     def _chunk(self, seed, rows):
         slots, theta = padded(rows, self.chunk)
         rng = row_generator(seed, int(rows.index[0]) // self.chunk * self.chunk)
         started = time.perf_counter()
         try:
-            if self.takes_rng:
-                x = self.function(rng, theta)
-            else:
-                x = _with_global_seed(rng, self.function, theta)
-            x = np.asarray(x)
+            x = _called(self, rng, theta)
         except Exception:
             seconds = (time.perf_counter() - started) / len(rows.index)
             reason = traceback.format_exc()
             return [Outcome(int(i), None, Status.RAISED, reason, seconds) for i in rows.index]
         seconds = (time.perf_counter() - started) / len(rows.index)
-        if x.ndim == 0 or len(x) != self.chunk:
+        if not isinstance(x, list | tuple):  # those may hold None for rows that failed
+            x = np.asanyarray(x)
+        came = x.shape if isinstance(x, np.ndarray) else (len(x),)
+        if came[:1] != (self.chunk,):
             raise SimulationError(
                 f"BatchSimulator's function got theta of shape {theta.shape} and must return x with "
-                f"{self.chunk} rows along the first axis; it returned shape {x.shape}."
+                f"{self.chunk} rows along the first axis; it returned shape {came}."
             )
-        pairs = zip(rows.index, x[slots], strict=True)
-        return [judged(int(i), value, seconds) for i, value in pairs]
+        return [judged(int(i), x[slot], seconds) for i, slot in zip(rows.index, slots, strict=True)]
 
 
 @suggests_keywords
@@ -132,7 +122,7 @@ class JaxSimulator(BaseSimulator):
         self._compiled = None
 
     def __call__(self, seed, rows):
-        parts = [(part, *self._start(seed, part)) for part in self.chunks(rows)]
+        parts = [(part, *self._start(seed, part)) for part in in_chunks(rows, self.chunk)]
         return [outcome for part in parts for outcome in self._finish(*part)]
 
     def _start(self, seed, rows):
@@ -150,7 +140,19 @@ class JaxSimulator(BaseSimulator):
         index = np.arange(first, first + self.chunk, dtype=np.uint32)
         started = time.perf_counter()
         root = jax.random.key(seed, impl="threefry2x32")
-        return slots, self._compiled(root, index, theta.astype(np.float32)), started
+        try:
+            x = self._compiled(root, index, theta.astype(np.float32))
+        except Exception as error:
+            raise SimulationError(
+                f"JAX cannot run JaxSimulator's function on theta of shape {theta.shape[1:]}: "
+                f"{type(error).__name__}: {error}\nA function of NumPy can be given as it is, without "
+                f"JaxSimulator."
+            ) from error
+        if not hasattr(x, "shape"):
+            raise SimulationError(
+                f"JaxSimulator's function must return one array; it returned {type(x).__name__}."
+            )
+        return slots, x, started
 
     def _finish(self, rows, slots, x, started):
         x = np.asarray(x)[slots]
@@ -162,6 +164,13 @@ class JaxSimulator(BaseSimulator):
 def as_simulator(simulator: object) -> BaseSimulator:
     """The simulator itself, or a user's plain function wrapped for one draw per call."""
     return simulator if isinstance(simulator, BaseSimulator) else FunctionSimulator(simulator)  # pyright: ignore
+
+
+def in_chunks(rows: Rows, chunk: int) -> Iterator[Rows]:
+    """The rows, cut where the run's numbering reaches a multiple of the chunk."""
+    cuts = np.flatnonzero(np.diff(rows.index // chunk)) + 1
+    pieces = zip(np.split(rows.index, cuts), np.split(rows.theta, cuts), strict=True)
+    return (Rows(index, theta) for index, theta in pieces if len(index))
 
 
 def row_generator(seed: int, index: int) -> np.random.Generator:
@@ -207,6 +216,12 @@ def takes_two(what: str, function: Callable) -> bool:
         for p in parameters
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
+    missing = [p.name for p in parameters if p.kind == p.KEYWORD_ONLY and p.default is p.empty]
+    if missing:
+        raise TypeError(
+            f"{what} must take (rng, theta) or (theta); {getattr(function, '__name__', function)!r} also "
+            f"needs the keyword {missing[0]!r}. Fix it with functools.partial(function, {missing[0]}=...)."
+        )
     if any(p.kind == p.VAR_POSITIONAL for p in parameters):
         return True
     if len(positional) not in (1, 2):
@@ -217,11 +232,13 @@ def takes_two(what: str, function: Callable) -> bool:
     return len(positional) == 2
 
 
-def _with_global_seed(rng: np.random.Generator, function: Callable, theta: np.ndarray):
-    """Call with NumPy's global generator seeded, so that f(theta) is reproducible too, then put it back."""
+def _called(simulator: "FunctionSimulator | BatchSimulator", rng: np.random.Generator, theta: np.ndarray):
+    """f(rng, theta), or f(theta) with NumPy's global generator seeded for the call and then put back."""
+    if simulator.takes_rng:
+        return simulator.function(rng, theta)
     state = np.random.get_state()  # noqa: NPY002
     np.random.seed(int(rng.integers(2**32, dtype=np.uint64)))  # noqa: NPY002
     try:
-        return function(theta)
+        return simulator.function(theta)
     finally:
         np.random.set_state(state)  # noqa: NPY002

@@ -109,6 +109,11 @@ class StandardisedFrame(Frame):
         theta = self.prior.sample(rng, n)
         if self.dtype == np.float32 and self.prior.latent:
             theta = self.prior.forward(self.prior.inverse(theta), dtype=self.dtype)
+        elif self.dtype == np.float32:
+            rounded = theta.astype(np.float32)
+            inwards = np.nextafter(rounded, self.centre.astype(np.float32))
+            inside = self.prior.contains(rounded)
+            theta = np.where(inside[:, None], rounded, inwards).astype(np.float64)
         return self.from_theta(theta).astype(np.float32), theta
 
     @property

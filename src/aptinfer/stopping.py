@@ -19,8 +19,8 @@ class WhenSettled:
     tolerance: float = 0.05
     rounds: int = 2
     draws: int = 2000
-    _last: Posterior | None = field(default=None, repr=False)
-    _calm: int = field(default=0, repr=False)
+    _last: Posterior | None = field(default=None, init=False, repr=False)
+    _calm: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self):
         positive_float("WhenSettled tolerance", self.tolerance)

@@ -54,3 +54,5 @@ class MemoryStore:
                 f"the simulator changed the shape of its output: x has shape {self.event} for the first "
                 f"rows and {outcome.x.shape} for row {outcome.index}. Return arrays of one shape."
             )
+        # One type for the whole run, whichever row arrives first.
+        self._dtype = np.result_type(self._dtype, outcome.x.dtype)

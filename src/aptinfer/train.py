@@ -73,6 +73,7 @@ class TrainingRows(eqx.Module):
     validation: Int[Array, " capacity"]
     n_validation: Int[Array, ""]
     share_done: Float[Array, ""]
+    share_first: Float[Array, ""]
     ratios: Ratio | None
 
     def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
@@ -85,6 +86,7 @@ class _State(NamedTuple):
     """What an epoch needs from the one before; every array but `epoch` has a leading member axis."""
 
     weights: DensityEstimator
+    average: DensityEstimator
     optimiser: optax.OptState
     best: DensityEstimator
     best_loss: Float[Array, " members"]
@@ -108,7 +110,10 @@ class Trainer:
         weight_decay: of AdamW, on matrices only.
         clip: largest global norm of a gradient.
         warmup: steps over which the learning rate rises at the start of each round.
-        patience: epochs without improvement that are waited for.
+        patience: epochs without improvement that are waited for, at least.
+        equal_rounds: count `patience` in epochs of the first round's size. Later rounds train on more rows,
+            so their epochs are longer; counted so, every round takes about as many steps.
+        average: decay of the moving average of the weights that is validated and kept; 0 switches it off.
         drops: learning-rate drops before training stops.
         drop: factor of each.
         epochs: largest number of epochs per round.
@@ -121,6 +126,8 @@ class Trainer:
     clip: float = 5.0
     warmup: int = 50
     patience: int = 20
+    equal_rounds: bool = True
+    average: float = 0.98
     drops: int = 1
     drop: float = 0.2
     epochs: int = 2000
@@ -193,6 +200,7 @@ class Trainer:
 
 
 _BLOCK = 64  # epochs per call of the compiled program at most: the size of its buffer of losses
+_FEWEST_EPOCHS = 2  # without improvement before a member may slow down or stop
 _PROGRAMS: dict = {}
 
 
@@ -233,6 +241,7 @@ def training_rows(
         validation=padded(validation, np.int32),
         n_validation=np.int32(len(validation)),
         share_done=np.float32(simulations.done[train].mean()),
+        share_first=np.float32((simulations.round[train] == 0).mean()),
         ratios=ratios,
     )
 
@@ -252,6 +261,7 @@ def _start(trainer: Trainer, weights, members: int) -> _State:
     shapes = jax.eval_shape(jax.vmap(_optimiser(trainer).init), weights)
     return _State(
         weights=weights,
+        average=weights,
         # Adam starts from zeros throughout; making them here spares a compiled program.
         optimiser=jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes),
         best=weights,
@@ -294,14 +304,14 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
         # The expected number of finished rows, not this batch's: a ratio of two sums would be biased.
         return jnp.sum(jnp.where(rows.done[index], losses, 0.0)) / (trainer.batch * rows.share_done)
 
-    def train_epoch(key, weights, optimiser_state, drops, skipped):
+    def train_epoch(key, weights, average, optimiser_state, drops, skipped):
         capacity = rows.train.shape[0]
         bits = jax.random.bits(key, (capacity,), jnp.uint32) >> 1
         order = jnp.argsort(jnp.where(jnp.arange(capacity) < rows.n_train, bits, jnp.uint32(2**32 - 1)))
         order = rows.train[order]
 
         def step(i, carry):
-            weights, optimiser_state, skipped, total = carry
+            weights, average, optimiser_state, skipped, total = carry
             index = jax.lax.dynamic_slice(order, (i * trainer.batch,), (trainer.batch,))
             value, gradient = jax.value_and_grad(objective)(weights, index)
             updates, proposed = optimiser.update(gradient, optimiser_state, weights)
@@ -313,11 +323,12 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
             keep = lambda new, old: jnp.where(finite, new, old)  # noqa: E731
             moved = jax.tree.map(lambda w, u: keep(w + rate * u, w), weights, updates)
             optimiser_state = jax.tree.map(keep, proposed, optimiser_state)
+            average = jax.tree.map(lambda a, w: w + trainer.average * (a - w), average, moved)
             total = total + jnp.where(finite, value, 0.0)
-            return moved, optimiser_state, skipped + (~finite).astype(jnp.int32), total
+            return moved, average, optimiser_state, skipped + (~finite).astype(jnp.int32), total
 
         steps = jnp.maximum(rows.n_train // trainer.batch, 1)
-        start = (weights, optimiser_state, skipped, jnp.float32(0))
+        start = (weights, average, optimiser_state, skipped, jnp.float32(0))
         *carry, total = jax.lax.fori_loop(0, steps, step, start)
         return *carry, total / steps
 
@@ -343,11 +354,12 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
     def one_epoch(carry):
         i, state, losses = carry
         keys = jax.random.split(jax.random.fold_in(key, state.epoch), members)
-        weights, optimiser_state, skipped, training = each(train_epoch)(
-            keys, state.weights, state.optimiser, state.drops, state.skipped
+        weights, average, optimiser_state, skipped, training = each(train_epoch)(
+            keys, state.weights, state.average, state.optimiser, state.drops, state.skipped
         )
-        validation = each(validate)(weights)
-        state = _after_epoch(trainer, state, weights, optimiser_state, skipped, validation)
+        validation = each(validate)(average)
+        state = state._replace(weights=weights, average=average, optimiser=optimiser_state, skipped=skipped)
+        state = _after_epoch(trainer, state, validation, rows.share_first)
         losses = (losses[0].at[i].set(training), losses[1].at[i].set(validation))
         return i + 1, state, losses
 
@@ -363,24 +375,24 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
     return state, losses, ~active(state)
 
 
-def _after_epoch(trainer, state: _State, weights, optimiser_state, skipped, validation) -> _State:
+def _after_epoch(trainer: Trainer, state: _State, validation, share_first) -> _State:
     """Remember improvements; after `patience` epochs without one go back to the best and slow down."""
     running = state.drops <= trainer.drops
     improved = running & (validation < state.best_loss)
     select = lambda choose, new, old: jax.tree.map(  # noqa: E731
         lambda a, b: jnp.where(choose.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old
     )
-    best = select(improved, weights, state.best)
+    best = select(improved, state.average, state.best)
     wait = jnp.where(improved, 0, state.wait + 1)
-    tired = running & (wait >= trainer.patience)
-    return _State(
-        weights=select(tired, best, weights),
-        optimiser=optimiser_state,
+    patience = trainer.patience * (share_first if trainer.equal_rounds else 1.0)
+    tired = running & (wait >= jnp.maximum(patience, _FEWEST_EPOCHS))
+    return state._replace(
+        weights=select(tired, best, state.weights),
+        average=select(tired, best, state.average),
         best=best,
         best_loss=jnp.where(improved, validation, state.best_loss),
         wait=jnp.where(tired, 0, wait),
         drops=state.drops + tired.astype(jnp.int32),
-        skipped=skipped,
         epoch=state.epoch + 1,
     )
 

@@ -40,7 +40,7 @@ class Transform(eqx.Module):
 class Affine(Transform):
     """u = (value - shift) exp(log_scale), as in the paper's MAF."""
 
-    parameters = 2
+    parameters = 2  # pyright: ignore[reportAssignmentType]
 
     def forward(self, p, value):
         log_scale = _bounded(p[:, 1])

@@ -29,7 +29,7 @@ class MixtureHead(DensityEstimator):
         logits, means, raw = jnp.split(out, [k, k + k * n])
         raw = raw.reshape(k, n, n)
         diagonal = LOG_DIAGONAL * jnp.tanh(jnp.diagonal(raw, axis1=1, axis2=2) / LOG_DIAGONAL)
-        factors = jnp.triu(raw, 1) + jnp.eye(n, dtype=raw.dtype) * jnp.exp(diagonal)[:, :, None]
+        factors = jnp.triu(raw, 1) + jnp.eye(n, dtype=raw.dtype)[None] * jnp.exp(diagonal)[:, :, None]
         return Mixture(jax.nn.log_softmax(logits), means.reshape(k, n), factors)
 
 
@@ -57,5 +57,5 @@ class MDN:
         bias = jnp.concatenate([jnp.zeros(k), means, jnp.zeros(k * n * n)]).astype(jnp.float32)
         scale = np.float32(0.1)
         return MixtureHead(
-            eqx.tree_at(lambda l: (l.weight, l.bias), linear, (linear.weight * scale, bias)), k, n
+            eqx.tree_at(lambda layer: (layer.weight, layer.bias), linear, (linear.weight * scale, bias)), k, n
         )

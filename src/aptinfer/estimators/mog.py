@@ -194,7 +194,7 @@ def density_ratio(mixture: HostMixture, prior: GaussianTerms) -> Ratio:
         log_det_prior = np.linalg.slogdet(prior.precision)[1]
     else:
         roots = np.linalg.inv(np.linalg.cholesky(mixture.covariances))
-        log_det_prior = 0.0
+        log_det_prior = dim * LOG_2PI  # a flat prior's density is one, without a Gaussian's constant
     away = mixture.means - prior.mean
     slopes = away @ prior.precision
     arrays = (

@@ -1,1 +1,153 @@
-"""A run in words."""
+"""A run in words: the posterior's marginals, the rounds, and one line of settings."""
+
+from collections.abc import Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from aptinfer.posteriors import Posterior
+    from aptinfer.run import Run
+    from aptinfer.sequential import RoundFinished
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+class Table(NamedTuple):
+    """Cells already written out, to be set as plain text or as Markdown. The first column is a name."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def text(self) -> str:
+        """Columns aligned with spaces."""
+        return "\n".join("  ".join(cells).rstrip() for cells in self._aligned())
+
+    def markdown(self) -> str:
+        """A Markdown table, readable as it stands."""
+        header, *rows = self._aligned()
+        rule = ["-" * len(header[0]), *("-" * (len(cell) - 1) + ":" for cell in header[1:])]
+        return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
+
+    def _aligned(self) -> list[list[str]]:
+        lines = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return [
+            [line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]
+            for line in lines
+        ]
+
+
+def summarise(run: "Run") -> str:
+    """The run as plain text."""
+    last, planned = run.rounds[-1].number + 1, run.plan.rounds
+    ended = "" if last == planned else f", {'interrupted' if run.interrupted else 'stopped'} there"
+    return "\n".join(
+        [
+            f"Posterior after round {last} of {planned}{ended}",
+            "",
+            marginals(run.posterior).text(),
+            "",
+            "Rounds",
+            "",
+            rounds(run).text(),
+            "",
+            settings(run),
+        ]
+    )
+
+
+def marginals(posterior: "Posterior") -> Table:
+    """Mean, standard deviation and quantiles of each parameter."""
+    if posterior.batched:
+        raise ValueError(
+            f"the posterior is at {len(posterior.observation)} observations, and a table shows one. "
+            f"Choose it: posterior.given(x)."
+        )
+    numbers = np.stack([posterior.mean(), posterior.std(), *posterior.quantiles(QUANTILES)], axis=1)
+    header = ("parameter", "mean", "std", *(f"{100 * q:g} %" for q in QUANTILES))
+    written = [[name, *_significant(line)] for name, line in zip(posterior.names, numbers, strict=True)]
+    return Table(header, written)
+
+
+def rounds(run: "Run") -> Table:
+    """What each round cost and where its training ended.
+
+    The loss is the best on validation rows, averaged over an ensemble. Round 1 scores -log q, later rounds
+    the method's own loss: compare epochs of a round, not rounds.
+    """
+    note = _note(run)
+    header = (
+        "round",
+        "simulations",
+        "failed",
+        "epochs",
+        "validation loss",
+        "compile s",
+        "run s",
+        *((note[1],) if note else ()),
+        "training ended",
+    )
+    return Table(header, [_round_cells(finished, run.plan.simulations, note) for finished in run.rounds])
+
+
+def settings(run: "Run") -> str:
+    """What was run, on one line; settings left at their defaults are not named."""
+    rows = len(run.rounds) * run.plan.simulations
+    return (
+        f"{describe(run.method)}; prior on {', '.join(run.posterior.names)}; "
+        f"{rows} simulations in {len(run.rounds)} rounds; seed {run.plan.seed}."
+    )
+
+
+def describe(value: Any) -> str:
+    """A record of settings by its name and whatever differs from the defaults."""
+    if is_dataclass(value) and not isinstance(value, type):
+        named = [
+            f"{f.name}={describe(getattr(value, f.name))}"
+            for f in fields(value)
+            if f.repr and getattr(value, f.name) != _default(f)
+        ]
+        return f"{type(value).__name__}({', '.join(named)})"
+    if isinstance(value, str | int | float | tuple | None):
+        return repr(value)
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _note(run: "Run") -> tuple[str, str] | None:
+    """The round's number to watch: posterior mass in the prior's far tails, or draws inside its support."""
+    if "acceptance" in run.rounds[-1].notes:
+        return "acceptance", "inside prior"
+    return ("share_far", "far tails") if "share_far" in run.rounds[-1].notes else None
+
+
+def _round_cells(finished: "RoundFinished", simulations: int, note: tuple[str, str] | None) -> list[str]:
+    history = finished.history
+    return [
+        str(finished.number + 1),
+        str(simulations),
+        str(finished.failed),
+        str(history.epochs),
+        f"{np.mean(history.best_loss):.3f}",
+        f"{history.compile_seconds:.1f}",
+        f"{history.run_seconds:.1f}",
+        *([f"{100 * finished.notes[note[0]]:.3g} %"] if note else []),
+        history.stop_reason,
+    ]
+
+
+def _significant(numbers: np.ndarray) -> list[str]:
+    """Numbers of one parameter, to three digits of its standard deviation (the second of them)."""
+    spread = abs(float(numbers[1]))
+    if not np.isfinite(numbers).all() or spread == 0:
+        return [f"{v:.4g}" for v in numbers]
+    digits = 2 - int(np.floor(np.log10(spread)))
+    largest = float(np.abs(numbers).max())
+    if digits > 6 or largest >= 1e7:
+        return [f"{v:.{max(0, digits + int(np.floor(np.log10(largest))))}e}" for v in numbers]
+    return [f"{v:.{max(digits, 0)}f}" for v in numbers]

@@ -1,0 +1,19 @@
+"""Shared fixtures; tests ask for them by name."""
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="module")
+def strict():
+    """No silent change of dtype or rank: our own arithmetic must say what it means."""
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """Programs that run once are compiled without optimisation, in about half the time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
