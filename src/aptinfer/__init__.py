@@ -43,6 +43,7 @@ _WHERE = {
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
     "Ensemble": "estimators.ensemble",
+    "ResidualMLP": "estimators.embeddings",
     "MLP": "estimators.embeddings",
     "Flatten": "estimators.embeddings",
     # results
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from aptinfer.estimators.autoregressive import AutoregressiveMixture as AutoregressiveMixture
     from aptinfer.estimators.embeddings import MLP as MLP
     from aptinfer.estimators.embeddings import Flatten as Flatten
+    from aptinfer.estimators.embeddings import ResidualMLP as ResidualMLP
     from aptinfer.estimators.ensemble import Ensemble as Ensemble
     from aptinfer.estimators.flows import MAF as MAF
     from aptinfer.estimators.flows import NSF as NSF

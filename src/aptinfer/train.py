@@ -345,7 +345,7 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
             losses = row_losses(weights, batch._replace(log_prior=offered))
             counted = (position < n) & rows.done[index]
             losses = jnp.where(counted, losses, 0.0)
-            return total[0] + jnp.sum(losses), total[1] + jnp.sum(counted)
+            return total[0] + jnp.sum(losses), total[1] + jnp.sum(counted, dtype=jnp.int32)
 
         parts = (n + trainer.batch - 1) // trainer.batch
         total, counted = jax.lax.fori_loop(0, parts, part, (jnp.float32(0), jnp.int32(0)))

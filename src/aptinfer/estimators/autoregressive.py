@@ -98,6 +98,6 @@ class AutoregressiveMixture:
         )
         # Components start apart, so that they can specialise; their mixture is close to N(0, 1).
         means = jnp.linspace(-1.5, 1.5, k, dtype=jnp.float32) if k > 1 else jnp.zeros(1)
-        bias = jnp.zeros((3, k, dim), jnp.float32).at[1].set(means[:, None].astype(jnp.float32))
+        bias = jnp.zeros((dim, 3, k), jnp.float32).at[:, 1, :].set(means.astype(jnp.float32))
         noise = 0.01 * jax.random.normal(spread, made.last.shape, jnp.float32)
         return Autoregressive(eqx.tree_at(lambda m: (m.last, m.last_bias), made, (noise, bias.reshape(-1))))

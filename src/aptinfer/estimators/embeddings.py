@@ -37,7 +37,7 @@ class Dense(eqx.Module):
 @suggests_keywords
 @dataclass(frozen=True)
 class MLP:
-    """Fully connected embedding, the default for vectors.
+    """Fully connected embedding.
 
     Args:
         hidden: units of each layer; the last one is the size of the embedding.
@@ -56,6 +56,50 @@ class MLP:
         pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
         layers = tuple(eqx.nn.Linear(a, b, dtype=jnp.float32, key=k) for a, b, k in pairs)
         return Dense(layers, self.activation)
+
+
+class Residual(eqx.Module):
+    """Flattened x and, beside it, what residual blocks make of it."""
+
+    first: eqx.nn.Linear
+    blocks: tuple[tuple[eqx.nn.LayerNorm, eqx.nn.Linear, eqx.nn.Linear], ...]
+
+    def __call__(self, x: Float[Array, "*event"]) -> Float[Array, " features"]:
+        x = jnp.ravel(x)
+        h = self.first(x)
+        for norm, widen, narrow in self.blocks:
+            h = h + narrow(jax.nn.gelu(widen(norm(h))))
+        return jnp.concatenate([x, h])
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class ResidualMLP:
+    """Residual blocks with layer normalisation over flattened x, the default embedding.
+
+    x itself is among the features: where the posterior moves with x one to one, nothing has to be learned.
+
+    Args:
+        width: features of the residual stream.
+        blocks: number of residual blocks, each of two layers.
+    """
+
+    width: int = 128
+    blocks: int = 2
+
+    def __post_init__(self):
+        positive_int("ResidualMLP width", self.width)
+        positive_int("ResidualMLP blocks", self.blocks, minimum=0)
+
+    def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Residual:
+        first, *rest = jax.random.split(key, 1 + 2 * self.blocks)
+        dense = lambda a, b, k: eqx.nn.Linear(a, b, dtype=jnp.float32, key=k)  # noqa: E731
+        w = self.width
+        blocks = tuple(
+            (eqx.nn.LayerNorm(w, dtype=jnp.float32), dense(w, w, a), dense(w, w, b))
+            for a, b in zip(rest[::2], rest[1::2], strict=True)
+        )
+        return Residual(dense(int(np.prod(shape)), w, first), blocks)
 
 
 @dataclass(frozen=True)

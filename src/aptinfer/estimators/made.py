@@ -22,12 +22,12 @@ class Conditioned(eqx.Module):
 
     def __call__(self, value: Float[Array, " dim"]) -> Float[Array, "dim outputs"]:
         made = self.made
-        masks = made.masks()
-        h = made.activation(value @ (made.first * masks[0]) + self.context)
+        into, between, out_of = made.masks()
+        h = made.activation(value @ _padded(made.first * into, rows=False) + _padded(self.context))
         for weight, bias in made.middle:
-            h = made.activation(h @ (weight * masks[1]) + bias)
-        out = h @ (made.last * masks[2]) + made.last_bias
-        return out.reshape(made.outputs, made.dim).T
+            h = made.activation(h @ _padded(weight * between) + _padded(bias))
+        out = h @ _padded(made.last * out_of) + _padded(made.last_bias)
+        return out[: made.dim * made.outputs].reshape(made.dim, made.outputs)
 
 
 class MADE(eqx.Module):
@@ -82,8 +82,18 @@ class MADE(eqx.Module):
         degrees = np.arange(self.first.shape[1]) % self.dim
         into = position[:, None] <= degrees[None, :]
         between = degrees[:, None] <= degrees[None, :]
-        out = np.tile(degrees[:, None] < position[None, :], (1, self.outputs))
+        out = np.repeat(degrees[:, None] < position[None, :], self.outputs, axis=1)
         return into.astype(np.float32), between.astype(np.float32), out.astype(np.float32)
+
+
+def _padded(array: Array, *, rows: bool = True) -> Array:
+    """Zeros added up to multiples of 16 columns (and rows).
+
+    Padded units meet zero weights, so nothing changes but the speed: on CPUs with wide vectors a product of
+    width 64 takes less than half the time of one of width 50.
+    """
+    up = [(0, -size % 16) for size in array.shape]
+    return jnp.pad(array, up if rows or array.ndim == 1 else [(0, 0), up[1]])
 
 
 def _normal(key: PRNGKeyArray, rows: int, columns: int) -> Array:
