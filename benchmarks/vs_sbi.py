@@ -104,7 +104,7 @@ def measure_case(case, settings, workers, repetitions, timeout, c2st_samples, se
     outcome = {}
     for name, worker in workers.items():
         reply = worker.ask(timeout, command="prepare", case=case, settings=settings, seed=seed)
-        outcome[name] = {"seconds": [], "details": [], "prepare": reply}
+        outcome[name] = {"case": case, "seconds": [], "details": [], "prepare": reply}
     for repetition in range(repetitions):
         for name, worker in workers.items():
             time.sleep(SETTLE_SECONDS)
@@ -130,6 +130,13 @@ def measure_case(case, settings, workers, repetitions, timeout, c2st_samples, se
     return outcome
 
 
+def peer_run(settings):
+    """What a run of the peer depends on, where it is long enough to be kept; otherwise None."""
+    if settings["kind"] != "end_to_end":
+        return None
+    return json.dumps({key: value for key, value in settings.items() if key != "ours"})
+
+
 def two_moons_c2st(samples, count):
     reference = cases.two_moons_posterior(count, np.random.default_rng(0))
     return c2st(samples[:count], reference)
@@ -147,6 +154,7 @@ def record(case, settings, outcome, infos, load):
         "repetitions_peer": peer and peer["seconds"],
         "details_ours": ours and {"prepare": ours["prepare"], "measure": ours["details"]},
         "details_peer": peer and {"prepare": peer["prepare"], "measure": peer["details"]},
+        "peer_measured_in": peer and peer["case"],
         "info_ours": infos.get(OURS),
         "info_peer": infos.get(PEER),
         "settings": settings,
@@ -186,13 +194,13 @@ def show(seconds):
 
 
 def remarks(entry):
-    """What a reader should see beside the seconds: C2ST, epochs, acceptance."""
+    """What a reader should see beside the seconds: C2ST, epochs, acceptance, size of the networks."""
     parts = []
     for name, side in (("ours", "details_ours"), ("peer", "details_peer")):
         details = entry[side]
         if details is None:
             continue
-        for key in ("c2st", "epochs_per_round", "acceptance_rate", "samples"):
+        for key in ("c2st", "epochs_per_round", "acceptance_rate", "samples", "parameters"):
             value = details["measure"][-1].get(key, details["prepare"]["details"].get(key))
             if isinstance(value, list):
                 value = f"{sum(value)} in all"
@@ -252,7 +260,7 @@ def main():
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
     pythons = {OURS: arguments.python, PEER: arguments.peer_python}
     names = [name for name in (OURS, PEER) if arguments.only in (None, name)]
-    workers, entries, failed = {}, [], False
+    workers, entries, peer_runs, failed = {}, [], {}, False
     try:
         for name in names:
             workers[name] = Worker(f"workers.{name}_worker", pythons[name], arguments.verbose)
@@ -264,15 +272,20 @@ def main():
             if arguments.rounds and "rounds" in settings:
                 settings["rounds"] = arguments.rounds
             load, start = os.getloadavg()[0], time.perf_counter()
+            peer = peer_run(settings)
+            reused = {PEER: peer_runs[peer]} if peer in peer_runs else {}
             outcome = measure_case(
                 case,
                 settings,
-                workers,
+                {name: worker for name, worker in workers.items() if name not in reused},
                 arguments.repetitions or REPETITIONS[settings["kind"]],
                 arguments.timeout,
                 arguments.c2st_samples,
                 arguments.seed,
             )
+            outcome |= reused
+            if peer is not None and PEER in outcome:
+                peer_runs[peer] = outcome[PEER]
             entry = record(case, settings, outcome, infos, load)
             entries.append(entry)
             arguments.results.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,16 @@
 """What can go wrong, as types. Mistakes in a call are `ValueError` or `TypeError`, as in any library."""
 
+from typing import Any
+
 
 class AptinferError(Exception):
-    """Everything that goes wrong while a run computes."""
+    """Everything that goes wrong while a run computes.
+
+    Attributes:
+        run: the rounds that had finished before, if any: nothing is lost.
+    """
+
+    run: Any = None
 
 
 class SimulationError(AptinferError):

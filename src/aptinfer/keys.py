@@ -21,11 +21,15 @@ class Key(NamedTuple):
 
     def words(self) -> np.ndarray:
         """The data of a JAX key: pass it to a compiled function and call `as_jax` there."""
-        return np.random.SeedSequence(self.path).generate_state(2)
+        return self._sequence().generate_state(2)
 
     def generator(self) -> np.random.Generator:
         """A NumPy generator for work on the host."""
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence(self.path)))
+        return np.random.Generator(np.random.Philox(self._sequence()))
+
+    def _sequence(self) -> np.random.SeedSequence:
+        # Sequences that differ only by trailing zeros would be the same one: the length tells them apart.
+        return np.random.SeedSequence((len(self.path), *self.path))
 
     def integer(self) -> int:
         """A seed of 31 bits for simulators."""

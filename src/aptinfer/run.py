@@ -1,7 +1,8 @@
 """From a simulator, a prior and an observation to a posterior in one call: the front of the library."""
 
+import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 
 from aptinfer.caching import enable_compilation_cache
 from aptinfer.checks import finite_array, optional_function, positive_int, suggests_keywords, whole_seed
+from aptinfer.errors import AptinferError
 from aptinfer.executors import Inline
 from aptinfer.methods.apt import APT
-from aptinfer.posteriors import Posterior, check_observation
+from aptinfer.posteriors import Posterior
 from aptinfer.priors import as_prior
-from aptinfer.protocols import Executor, Outcome, Rows, Simulations, Simulator
+from aptinfer.protocols import Executor, Simulations
 from aptinfer.report.progress import display
 from aptinfer.sequential import (
     FEWEST_ROWS,
@@ -66,7 +68,7 @@ class Run:
 
         return summarise(self)
 
-    def plot(self, path: str | None = None, *, truth: object = None):
+    def plot(self, path: str | os.PathLike | None = None, *, truth: object = None):
         """A picture of the posterior's margins and pairs (a matplotlib figure, saved if `path` is given)."""
         from aptinfer.report.plots import pairs
 
@@ -105,7 +107,8 @@ def infer(
         listen: told of every event of the run.
 
     Returns:
-        The run, with `run.posterior`. Ctrl-C ends it after the last finished round, whose posterior it keeps.
+        The run, with `run.posterior`. Ctrl-C ends it after the last finished round, whose posterior it keeps;
+        an `AptinferError` in a later round holds the rounds before it in its attribute `run`.
 
     Example:
         >>> import numpy as np, aptinfer as apt
@@ -135,7 +138,6 @@ def infer(
     problem = Problem(frame, simulator, observation)
 
     enable_compilation_cache()
-    comparing = _Comparing(executor or Inline(), observation)
     store, finished, state = MemoryStore(), [], initial_state()
     with display(plan, enabled=progress) as show:
 
@@ -146,7 +148,7 @@ def infer(
 
         try:
             while state.number < rounds:
-                state, last = step(problem, method, plan, comparing, store, tell, state)
+                state, last = step(problem, method, plan, executor or Inline(), store, tell, state)
                 finished.append(last)
                 if stop is not None and stop(last):
                     break
@@ -154,6 +156,11 @@ def infer(
             if not finished:
                 raise
             return _interrupted(problem, method, plan, finished, store, state)
+        except AptinferError as error:
+            if finished:
+                error.run = Run(problem, method, plan, tuple(finished), store, interrupted=True)
+                error.add_note(f"The {len(finished)} rounds finished before are kept in this error's `run`.")
+            raise
     return Run(problem, method, plan, tuple(finished), store)
 
 
@@ -164,19 +171,3 @@ def _interrupted(problem, method, plan, finished, store, state: State) -> Run:
         stacklevel=4,  # past this function, `infer` and its check of keywords: the user's line
     )
     return Run(problem, method, plan, tuple(finished), store, interrupted=True)
-
-
-@dataclass(frozen=True)
-class _Comparing:
-    """An executor that compares x_o with the first simulation when it arrives, not after a whole group."""
-
-    executor: Executor
-    observation: np.ndarray
-
-    def __call__(self, simulator: Simulator, seed: int, rows: Rows) -> Iterator[Outcome]:
-        compared = False
-        for outcome in self.executor(simulator, seed, rows):
-            if outcome.x is not None and not compared:
-                check_observation("x_o", self.observation, outcome.x.shape)
-                compared = True
-            yield outcome

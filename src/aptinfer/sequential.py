@@ -5,14 +5,14 @@
 Nothing is printed here. Whoever wants to know what happens listens to the events.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from aptinfer.errors import SimulationError
+from aptinfer.errors import SimulationError, TrainingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import build_members
 from aptinfer.estimators.mog import Ratio
@@ -20,7 +20,7 @@ from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, ClosedForm
 from aptinfer.posteriors import Posterior, check_observation
 from aptinfer.proposals import FromMixtures, FromPrior
-from aptinfer.protocols import Executor, RoundResult, Rows, Status, Store, batched
+from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Status, Store, batched
 from aptinfer.scaling import Scaling, fit_scaling
 from aptinfer.simulators import BaseSimulator
 from aptinfer.spaces import Frame
@@ -52,11 +52,15 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundStarted:
+    """Round `number`, counted from zero, begins to draw its parameters."""
+
     number: int
 
 
 @dataclass(frozen=True)
 class Simulated:
+    """More simulations of a round have ended: so many succeeded, so many failed."""
+
     number: int
     done: int
     failed: int
@@ -64,6 +68,8 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Trained:
+    """Training of a round has come this far."""
+
     number: int
     progress: Progress
 
@@ -159,12 +165,10 @@ def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tup
     """Run a round's simulations; returns how many failed and their seconds in all."""
     done, failed, seconds, first_failure = 0, 0, 0.0, None
     outcomes = executor(problem.simulator, Key((plan.seed, _X)).integer(), rows)
-    for group in batched(outcomes, size=_group(problem.simulator)):
+    for group in batched(_compared(outcomes, problem.observation), size=max(problem.simulator.chunk, 10)):
         for outcome in group:
             seconds += outcome.seconds
             if outcome.status is Status.DONE:
-                if done == 0:
-                    check_observation("x_o", problem.observation, outcome.x.shape)
                 done += 1
             else:
                 failed += 1
@@ -173,7 +177,12 @@ def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tup
         listen(Simulated(number, done, failed))
         if done == 0 and failed >= HOPELESS_AFTER:
             break
-    if done == 0:
+    if done + failed < len(rows.index) and done:
+        raise SimulationError(
+            f"the executor lost {len(rows.index) - done - failed} of {len(rows.index)} simulations of round "
+            f"{number + 1}: it must yield one outcome for every row."
+        )
+    if done == 0 and first_failure is not None:
         raise SimulationError(
             f"all of the first {failed} simulations of round {number + 1} failed. The first one "
             f"({first_failure.status.value}):\n{first_failure.reason}"
@@ -187,16 +196,27 @@ def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tup
     return failed, seconds
 
 
-def _group(simulator: BaseSimulator) -> int:
-    return max(simulator.chunk, 10)
+def _compared(outcomes: Iterable[Outcome], observation: np.ndarray) -> Iterator[Outcome]:
+    """The outcomes; x_o is compared with the first that has data, before any other is waited for."""
+    compared = False
+    for outcome in outcomes:
+        if outcome.x is not None and not compared:
+            check_observation("x_o", observation, outcome.x.shape)
+            compared = True
+        yield outcome
 
 
 def _fitting(trainer: Trainer, store: Store) -> Trainer:
     """A batch no larger than the first round's training rows. Rounds only add rows, so it stays."""
     simulations = store.simulations()
     first = np.flatnonzero((simulations.round == 0) & simulations.done)
-    rows = int((~trainer.validates(first)).sum())
-    return replace(trainer, batch=min(trainer.batch, rows))
+    held_back = trainer.validates(first)
+    if not held_back.any():
+        raise TrainingError(
+            f"none of the {len(first)} successful simulations of the first round is held back to decide when "
+            f"to stop. Raise simulations= or Trainer(validation=...)."
+        )
+    return replace(trainer, batch=min(trainer.batch, int((~held_back).sum())))
 
 
 def _table(ratios: tuple[Ratio, ...], rounds: int) -> Ratio:

@@ -12,7 +12,7 @@ are drawn once per round from validation rows, and the best weights are restored
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -110,10 +110,11 @@ class Trainer:
         weight_decay: of AdamW, on matrices only.
         clip: largest global norm of a gradient.
         warmup: steps over which the learning rate rises at the start of each round.
-        patience: epochs without improvement that are waited for, at least.
+        patience: epochs without improvement that are waited for.
         equal_rounds: count `patience` in epochs of the first round's size. Later rounds train on more rows,
-            so their epochs are longer; counted so, every round takes about as many steps.
-        average: decay of the moving average of the weights that is validated and kept; 0 switches it off.
+            so their epochs are longer; counted so, every round takes about as many steps: faster, and less
+            accurate.
+        average: decay of a moving average of the weights, which is then validated and kept; 0: none.
         drops: learning-rate drops before training stops.
         drop: factor of each.
         epochs: largest number of epochs per round.
@@ -126,8 +127,8 @@ class Trainer:
     clip: float = 5.0
     warmup: int = 50
     patience: int = 20
-    equal_rounds: bool = True
-    average: float = 0.98
+    equal_rounds: bool = False
+    average: float = 0.0
     drops: int = 1
     drop: float = 0.2
     epochs: int = 2000
@@ -143,6 +144,8 @@ class Trainer:
         positive_int("Trainer drops", self.drops, minimum=0)
         positive_float("Trainer drop", self.drop)
         positive_int("Trainer epochs", self.epochs)
+        if not 0 <= positive_float("Trainer average", self.average, zero=True) < 1:
+            raise ValueError(f"Trainer average must be a decay in [0, 1), got {self.average}.")
         if not 0 < positive_float("Trainer validation", self.validation) <= 0.5:
             raise ValueError(f"Trainer validation must be a share in (0, 0.5], got {self.validation}.")
 
@@ -164,7 +167,7 @@ class Trainer:
         weights, rest = as_members(estimator)
         members = jax.tree.leaves(weights)[0].shape[0]
         words = key.words()
-        state = _start(self, weights, members)
+        state, rows = jax.device_put((_start(self, weights, members), rows))
         block, compile_seconds = _compiled(self, loss, rest, members, words, state, rows)
         training, validation, reported = [], [], time.perf_counter()
         epochs_per_call, stopped = 1, False
@@ -200,7 +203,7 @@ class Trainer:
 
 
 _BLOCK = 64  # epochs per call of the compiled program at most: the size of its buffer of losses
-_FEWEST_EPOCHS = 2  # without improvement before a member may slow down or stop
+_FEWEST_EPOCHS = 5  # without improvement before a member may slow down or stop
 _PROGRAMS: dict = {}
 
 
@@ -225,10 +228,13 @@ def training_rows(
     held_back = trainer.validates(usable)
     train, validation = usable[~held_back], rng.permutation(usable[held_back])
 
-    def padded(array, dtype):
+    def padded(array, dtype) -> Any:
         out = np.zeros((capacity, *np.shape(array)[1:]), dtype)
         out[: len(array)] = array
         return out
+
+    def scalar(value, dtype: Any = np.int32) -> Any:
+        return np.asarray(value, dtype)
 
     return TrainingRows(
         value=padded(simulations.value, np.float32),
@@ -237,11 +243,11 @@ def training_rows(
         source=padded(simulations.source, np.int32),
         done=padded(simulations.done, bool),
         train=padded(train, np.int32),
-        n_train=np.int32(len(train)),
+        n_train=scalar(len(train)),
         validation=padded(validation, np.int32),
-        n_validation=np.int32(len(validation)),
-        share_done=np.float32(simulations.done[train].mean()),
-        share_first=np.float32((simulations.round[train] == 0).mean()),
+        n_validation=scalar(len(validation)),
+        share_done=scalar(simulations.done[train].mean(), np.float32),
+        share_first=scalar((simulations.round[train] == 0).mean(), np.float32),
         ratios=ratios,
     )
 
@@ -257,7 +263,9 @@ def _optimiser(trainer: Trainer) -> optax.GradientTransformation:
 
 
 def _start(trainer: Trainer, weights, members: int) -> _State:
-    zeros = lambda: np.zeros(members, np.int32)  # noqa: E731
+    def filled(value, dtype: Any = np.int32, shape: tuple = (members,)) -> Any:
+        return np.full(shape, value, dtype)
+
     shapes = jax.eval_shape(jax.vmap(_optimiser(trainer).init), weights)
     return _State(
         weights=weights,
@@ -265,11 +273,11 @@ def _start(trainer: Trainer, weights, members: int) -> _State:
         # Adam starts from zeros throughout; making them here spares a compiled program.
         optimiser=jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes),
         best=weights,
-        best_loss=np.full(members, np.inf, np.float32),
-        wait=zeros(),
-        drops=zeros(),
-        skipped=zeros(),
-        epoch=np.int32(0),
+        best_loss=filled(np.inf, np.float32),
+        wait=filled(0),
+        drops=filled(0),
+        skipped=filled(0),
+        epoch=filled(0, shape=()),
     )
 
 

@@ -76,7 +76,7 @@ class AutoregressiveMixture:
     """
 
     components: int = 8
-    hidden: tuple[int, ...] = (128, 128)
+    hidden: tuple[int, ...] = (64, 64)
     activation: Callable = jax.nn.gelu
 
     def __post_init__(self):

@@ -37,7 +37,7 @@ class Dense(eqx.Module):
 @suggests_keywords
 @dataclass(frozen=True)
 class MLP:
-    """Fully connected embedding.
+    """Fully connected embedding, the default.
 
     Args:
         hidden: units of each layer; the last one is the size of the embedding.
@@ -75,9 +75,10 @@ class Residual(eqx.Module):
 @suggests_keywords
 @dataclass(frozen=True)
 class ResidualMLP:
-    """Residual blocks with layer normalisation over flattened x, the default embedding.
+    """Residual blocks with layer normalisation over flattened x.
 
-    x itself is among the features: where the posterior moves with x one to one, nothing has to be learned.
+    Slower than `MLP`, and better where the statistics that matter are hard to learn from few simulations. x
+    itself is among the features: where the posterior moves with x one to one, nothing has to be learned.
 
     Args:
         width: features of the residual stream.

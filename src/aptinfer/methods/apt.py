@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aptinfer.checks import suggests_keywords
-from aptinfer.estimators.embeddings import EmbeddingSpec, ResidualMLP
+from aptinfer.estimators.autoregressive import AutoregressiveMixture
+from aptinfer.estimators.embeddings import MLP, EmbeddingSpec
 from aptinfer.estimators.ensemble import split_ensemble
-from aptinfer.estimators.flows import NSF
 from aptinfer.estimators.mdn import MDN
 from aptinfer.methods.losses import (
     Atomic,
@@ -27,7 +27,7 @@ from aptinfer.protocols import Proposal
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
-DEFAULT_ATOMS = 50
+DEFAULT_ATOMS = 10
 
 
 @suggests_keywords
@@ -39,7 +39,7 @@ class APT:
         loss: `Atomic()`, `Combined()`, `MixtureProposal()` or `GaussianProposal()`. None: the closed
             form for a mixture density network, atomic for everything else.
         estimator: settings of the density, such as `MDN()`, `MAF()`, `NSF()` or an `Ensemble`.
-        embedding: settings such as `ResidualMLP()` or `MLP()`, or any `eqx.Module` that maps x to a vector.
+        embedding: settings such as `MLP()` or `ResidualMLP()`, or any `eqx.Module` that maps x to a vector.
         space: coordinates to learn in, `Latent()` or `Theta()`.
         trainer: optimiser and stopping.
     """
@@ -87,7 +87,7 @@ class APT:
                 f"prior must be Gaussian or uniform in theta, or have a bijection to N(0, I) and be "
                 f"learned in latent space. Use loss=apt.Atomic(), which takes any prior."
             )
-        embedding = ResidualMLP() if self.embedding is None else self.embedding
+        embedding = MLP() if self.embedding is None else self.embedding
         return replace(self, loss=loss, estimator=estimator, embedding=embedding)
 
     def loss_of_round(self, number: int) -> Loss:
@@ -126,7 +126,7 @@ class NPE:
     def settled(self, frame: Frame) -> "NPE":
         del frame
         estimator = default_estimator() if self.estimator is None else self.estimator
-        embedding = ResidualMLP() if self.embedding is None else self.embedding
+        embedding = MLP() if self.embedding is None else self.embedding
         return replace(self, estimator=estimator, embedding=embedding)
 
     def loss_of_round(self, number: int) -> Loss:
@@ -139,7 +139,7 @@ class NPE:
 
 def default_estimator() -> Any:
     """What a method uses when the user names no estimator."""
-    return NSF()
+    return AutoregressiveMixture()
 
 
 def check_choices(method: "APT | NPE") -> None:
