@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("quick")  # and not `strict`: optax itself 
 
 CAPACITY = 300
 NOISE = 0.5
-TRAINER = Trainer(batch=40, learning_rate=0.02, patience=5, epochs=60, warmup=10)
+TRAINER = Trainer(batch=40, learning_rate=0.02, patience=5, epochs=60, warmup=10, average=0.5)
 
 
 class Identity(eqx.Module):

@@ -23,7 +23,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from aptinfer.checks import positive_float, positive_int, suggests_keywords
 from aptinfer.errors import TrainingError
-from aptinfer.estimators.density import DensityEstimator
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import as_members
 from aptinfer.estimators.mog import Ratio
@@ -83,12 +82,16 @@ class TrainingRows(eqx.Module):
 
 
 class _State(NamedTuple):
-    """What an epoch needs from the one before; every array but `epoch` has a leading member axis."""
+    """What an epoch needs from the one before; every array but `epoch` has a leading member axis.
 
-    weights: DensityEstimator
-    average: DensityEstimator
+    A member's weights are one vector here: an optimiser's update of many small arrays would be as many small
+    loops, which take longer on a CPU than the arithmetic itself.
+    """
+
+    weights: Float[Array, "members weights"]
+    average: Float[Array, "members weights"]
     optimiser: optax.OptState
-    best: DensityEstimator
+    best: Float[Array, "members weights"]
     best_loss: Float[Array, " members"]
     wait: Int[Array, " members"]
     drops: Int[Array, " members"]
@@ -128,7 +131,7 @@ class Trainer:
     warmup: int = 50
     patience: int = 20
     equal_rounds: bool = False
-    average: float = 0.0
+    average: float = 0.99
     drops: int = 1
     drop: float = 0.2
     epochs: int = 2000
@@ -165,10 +168,10 @@ class Trainer:
         """Train every member of `estimator` (arrays with a leading member axis)."""
         started = time.perf_counter()
         weights, rest = as_members(estimator)
-        members = jax.tree.leaves(weights)[0].shape[0]
+        layout = _Layout.of(weights)
         words = key.words()
-        state, rows = jax.device_put((_start(self, weights, members), rows))
-        block, compile_seconds = _compiled(self, loss, rest, members, words, state, rows)
+        state, rows = jax.device_put((_start(self, layout.vectors(weights)), rows))
+        block, compile_seconds = _compiled(self, loss, layout, rest, words, state, rows)
         training, validation, reported = [], [], time.perf_counter()
         epochs_per_call, stopped = 1, False
         while not stopped:
@@ -199,7 +202,7 @@ class Trainer:
             run_seconds=time.perf_counter() - started - compile_seconds,
             skipped_steps=int(np.sum(state.skipped)),
         )
-        return eqx.combine(state.best, rest), history
+        return eqx.combine(layout.arrays(np.asarray(state.best)), rest), history
 
 
 _BLOCK = 64  # epochs per call of the compiled program at most: the size of its buffer of losses
@@ -222,8 +225,9 @@ def training_rows(
     rng: np.random.Generator,
 ) -> TrainingRows:
     """Put a run's rows on the device, padded to `capacity`; `rng` orders the validation candidates."""
-    count = len(simulations.done)
-    index = np.arange(count)
+    index = np.arange(len(simulations.done))
+    x = simulations.x.copy()
+    x[~simulations.done] = 0.0  # never used; a harmless number keeps its gradient finite before it is masked
     usable = index if contrasts else index[simulations.done]
     held_back = trainer.validates(usable)
     train, validation = usable[~held_back], rng.permutation(usable[held_back])
@@ -238,7 +242,7 @@ def training_rows(
 
     return TrainingRows(
         value=padded(simulations.value, np.float32),
-        x=padded(simulations.x, np.float32),
+        x=padded(x, np.float32),
         log_prior=padded(log_prior, np.float32),
         source=padded(simulations.source, np.int32),
         done=padded(simulations.done, bool),
@@ -252,17 +256,51 @@ def training_rows(
     )
 
 
+class _Layout(NamedTuple):
+    """How a member's arrays lie in its vector of weights."""
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+
+    @classmethod
+    def of(cls, weights) -> "_Layout":
+        leaves, structure = jax.tree.flatten(weights)
+        return cls(structure, tuple(a.shape[1:] for a in leaves), tuple(a.dtype for a in leaves))
+
+    def vectors(self, weights) -> np.ndarray:
+        """All members' weights: (members, weights)."""
+        flat = [np.asarray(a, np.float32).reshape(len(a), -1) for a in jax.tree.leaves(weights)]
+        return np.concatenate(flat, axis=1)
+
+    def arrays(self, vectors):
+        """The arrays in a vector of weights, or in several along a first axis."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        parts = zip(self.shapes, self.dtypes, [0, *ends[:-1]], ends, strict=True)
+        xp = np if isinstance(vectors, np.ndarray) else jnp
+        leaves = [
+            xp.reshape(vectors[..., a:b], (*vectors.shape[:-1], *shape)).astype(dtype)
+            for shape, dtype, a, b in parts
+        ]
+        return jax.tree.unflatten(self.structure, [jnp.asarray(leaf) for leaf in leaves])
+
+    def vector(self, arrays) -> Float[Array, " weights"]:
+        """One member's arrays as a vector, in a compiled program."""
+        return jnp.concatenate([a.astype(jnp.float32).ravel() for a in jax.tree.leaves(arrays)])
+
+    def decayed(self) -> np.ndarray:
+        """One for weights of matrices, which are decayed, zero for biases, which are not."""
+        return np.concatenate([np.full(int(np.prod(s)), len(s) >= 2, np.float32) for s in self.shapes])
+
+
 def _optimiser(trainer: Trainer) -> optax.GradientTransformation:
-    """AdamW without its learning rate, which depends on the member's drops."""
-    matrices = lambda tree: jax.tree.map(lambda a: a.ndim >= 2, tree)  # noqa: E731
-    return optax.chain(
-        optax.clip_by_global_norm(trainer.clip),
-        optax.scale_by_adam(),
-        optax.add_decayed_weights(trainer.weight_decay, mask=matrices),
-    )
+    """Adam after clipping; learning rate and weight decay are applied by the step itself."""
+    return optax.chain(optax.clip_by_global_norm(trainer.clip), optax.scale_by_adam())
 
 
-def _start(trainer: Trainer, weights, members: int) -> _State:
+def _start(trainer: Trainer, weights: Any) -> _State:
+    members = len(weights)
+
     def filled(value, dtype: Any = np.int32, shape: tuple = (members,)) -> Any:
         return np.full(shape, value, dtype)
 
@@ -281,26 +319,27 @@ def _start(trainer: Trainer, weights, members: int) -> _State:
     )
 
 
-def _compiled(trainer, loss, rest, members, words, state, rows):
+def _compiled(trainer, loss, layout, rest, words, state, rows):
     """The program for these shapes, compiled at most once per process, and the seconds that took."""
     leaves, structure = jax.tree.flatten((words, state, rest, rows))
     described = tuple((a.shape, a.dtype) if hasattr(a, "dtype") else a for a in leaves)
-    wanted = (trainer, loss, members, structure, described)
+    wanted = (trainer, loss, layout, structure, described)
     if wanted in _PROGRAMS:
         return _PROGRAMS[wanted], 0.0
     started = time.perf_counter()
 
     def block(words, state, rest, rows, limit):
-        return _epochs(trainer, loss, members, as_jax(words), state, rest, rows, limit)
+        return _epochs(trainer, loss, layout, as_jax(words), state, rest, rows, limit)
 
     lowered = eqx.filter_jit(block).lower(words, state, rest, rows, np.int32(1))
     _PROGRAMS[wanted] = lowered.compile()
     return _PROGRAMS[wanted], time.perf_counter() - started
 
 
-def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, rows, limit):
+def _epochs(trainer: Trainer, loss: Loss, layout: _Layout, key, state: _State, rest, rows, limit):
     """At most `limit` epochs, fewer when every member has stopped."""
-    optimiser = _optimiser(trainer)
+    optimiser, decay = _optimiser(trainer), trainer.weight_decay * layout.decayed()
+    members = state.weights.shape[0]
     each = jax.vmap if members > 1 else _alone
 
     def row_losses(weights, batch):
@@ -321,19 +360,20 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
         def step(i, carry):
             weights, average, optimiser_state, skipped, total = carry
             index = jax.lax.dynamic_slice(order, (i * trainer.batch,), (trainer.batch,))
-            value, gradient = jax.value_and_grad(objective)(weights, index)
-            updates, proposed = optimiser.update(gradient, optimiser_state, weights)
+            value, gradients = jax.value_and_grad(objective)(layout.arrays(weights), index)
+            gradient = layout.vector(gradients)
+            update, proposed = optimiser.update(gradient, optimiser_state)
             count = optax.tree.get(proposed, "count")
             warm = jnp.minimum(count / max(trainer.warmup, 1), 1.0).astype(jnp.float32)
             rate = -trainer.learning_rate * warm * jnp.float32(trainer.drop) ** drops
             # A step whose gradient is not finite is skipped and counted; it must not poison the rest.
-            finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
+            finite = jnp.isfinite(value) & jnp.isfinite(jnp.sum(gradient**2))
             keep = lambda new, old: jnp.where(finite, new, old)  # noqa: E731
-            moved = jax.tree.map(lambda w, u: keep(w + rate * u, w), weights, updates)
+            weights = keep(weights + rate * (update + decay * weights), weights)
             optimiser_state = jax.tree.map(keep, proposed, optimiser_state)
-            average = jax.tree.map(lambda a, w: w + trainer.average * (a - w), average, moved)
+            average = weights + trainer.average * (average - weights)
             total = total + jnp.where(finite, value, 0.0)
-            return moved, average, optimiser_state, skipped + (~finite).astype(jnp.int32), total
+            return weights, average, optimiser_state, skipped + (~finite).astype(jnp.int32), total
 
         steps = jnp.maximum(rows.n_train // trainer.batch, 1)
         start = (weights, average, optimiser_state, skipped, jnp.float32(0))
@@ -365,7 +405,7 @@ def _epochs(trainer: Trainer, loss: Loss, members, key, state: _State, rest, row
         weights, average, optimiser_state, skipped, training = each(train_epoch)(
             keys, state.weights, state.average, state.optimiser, state.drops, state.skipped
         )
-        validation = each(validate)(average)
+        validation = each(lambda vector: validate(layout.arrays(vector)))(average)
         state = state._replace(weights=weights, average=average, optimiser=optimiser_state, skipped=skipped)
         state = _after_epoch(trainer, state, validation, rows.share_first)
         losses = (losses[0].at[i].set(training), losses[1].at[i].set(validation))
@@ -387,9 +427,7 @@ def _after_epoch(trainer: Trainer, state: _State, validation, share_first) -> _S
     """Remember improvements; after `patience` epochs without one go back to the best and slow down."""
     running = state.drops <= trainer.drops
     improved = running & (validation < state.best_loss)
-    select = lambda choose, new, old: jax.tree.map(  # noqa: E731
-        lambda a, b: jnp.where(choose.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old
-    )
+    select = lambda choose, new, old: jnp.where(choose[:, None], new, old)  # noqa: E731
     best = select(improved, state.average, state.best)
     wait = jnp.where(improved, 0, state.wait + 1)
     patience = trainer.patience * (share_first if trainer.equal_rounds else 1.0)

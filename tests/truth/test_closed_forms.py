@@ -64,7 +64,7 @@ def tolerance(exact: Exact) -> tuple[float, float]:
     """Bounds on the errors of mean and spread in units of the posterior."""
     dim = len(exact.mean)
     variance = dim * ((dim + 1) / (ROUNDS * SIMULATIONS / 2) + 1 / DRAWS)
-    return float(3 * np.sqrt(variance)), float(3 * np.sqrt(variance / 2))
+    return float(3 * np.sqrt(variance)), float(3 * np.sqrt(variance / 2) + exact.misfit)
 
 
 def estimate(exact: Exact, method, seed: int = 0) -> np.ndarray:
