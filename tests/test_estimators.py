@@ -295,3 +295,8 @@ def test_wrong_embeddings_are_refused_with_advice(embedding, error, message):
 def test_masked_layers_of_unequal_width_are_refused(spec, hidden):
     with pytest.raises(ValueError, match=rf"{spec.__name__} hidden must name at least one layer"):
         spec(hidden=hidden)
+
+
+def test_a_network_too_narrow_for_its_parameters_is_refused():
+    with pytest.raises(ValueError, match=r"8 units are too narrow for 9 parameters.*at least 9"):
+        MAF(layers=1, hidden=(8,)).build(jax.random.key(0), 9, 2)

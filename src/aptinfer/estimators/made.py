@@ -54,6 +54,11 @@ class MADE(eqx.Module):
         activation: Callable,
         key: PRNGKeyArray,
     ):
+        if hidden[0] < dim:
+            raise ValueError(
+                f"hidden layers of {hidden[0]} units are too narrow for {dim} parameters: some would not "
+                f"depend on others. Use at least {dim} units."
+            )
         keys = jax.random.split(key, len(hidden) + 1)
         self.dim, self.outputs, self.reverse = dim, outputs, reverse
         self.activation = activation
