@@ -17,7 +17,8 @@ from aptinfer.estimators.mdn import LOG_DIAGONAL, MDN
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss, MaximumLikelihood
 from aptinfer.protocols import Simulations
-from aptinfer.train import Trainer, TrainingRows, _neighbours, training_rows
+from aptinfer.rows import TrainingRows, training_rows
+from aptinfer.train import Trainer, _neighbours
 
 pytestmark = pytest.mark.usefixtures("quick")  # and not `strict`: optax itself mixes dtypes
 
@@ -57,7 +58,13 @@ def rows_of(simulations: Simulations, *, contrasts=False, trainer=TRAINER) -> Tr
     log_prior = -0.5 * simulations.value[:, 0] ** 2 - 0.5 * np.log(2 * np.pi)
     rng = np.random.default_rng(5)
     return training_rows(
-        simulations, log_prior, None, capacity=CAPACITY, trainer=trainer, contrasts=contrasts, rng=rng
+        simulations,
+        log_prior,
+        None,
+        capacity=CAPACITY,
+        validates=trainer.validates,
+        contrasts=contrasts,
+        rng=rng,
     )
 
 

@@ -27,8 +27,9 @@ from aptinfer.estimators.ensemble import as_members, build_members
 from aptinfer.keys import Key
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.protocols import Simulations
+from aptinfer.rows import training_rows
 from aptinfer.scaling import fit_scaling
-from aptinfer.train import Trainer, training_rows
+from aptinfer.train import Trainer
 from workers import cases
 from workers.protocol import serve
 
@@ -135,7 +136,7 @@ class Steps:
             frame.log_prior(value, theta.astype(np.float64)),
             None,
             capacity=len(theta),
-            trainer=self.trainer,
+            validates=self.trainer.validates,
             contrasts=atomic,
             rng=np.random.default_rng(seed),
         )

@@ -21,10 +21,11 @@ from aptinfer.methods.losses import Atomic, ClosedForm
 from aptinfer.posteriors import Posterior, check_observation
 from aptinfer.proposals import FromMixtures, FromPrior
 from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Status, Store, batched
+from aptinfer.rows import training_rows
 from aptinfer.scaling import Scaling, fit_scaling
 from aptinfer.simulators import BaseSimulator
 from aptinfer.spaces import Frame
-from aptinfer.train import History, Progress, Trainer, training_rows
+from aptinfer.train import History, Progress, Trainer
 
 HOPELESS_AFTER = 50  # a simulator whose first so many runs all fail will not recover
 FEWEST_ROWS = 20  # successful simulations without which no network can be trained
@@ -143,7 +144,7 @@ def step(
         log_prior,
         _table(ratios, plan.rounds) if isinstance(loss, ClosedForm) else None,
         capacity=plan.rounds * plan.simulations,
-        trainer=trainer,
+        validates=trainer.validates,
         contrasts=isinstance(loss, Atomic),
         rng=for_training.child(1).generator(),
     )

@@ -19,16 +19,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from aptinfer.checks import positive_float, positive_int, suggests_keywords
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import as_members
-from aptinfer.estimators.mog import Ratio
 from aptinfer.keys import Key, as_jax
-from aptinfer.methods.losses import Batch, Loss
-from aptinfer.protocols import Simulations
+from aptinfer.methods.losses import Loss
+from aptinfer.rows import TrainingRows
 
 
 @dataclass(frozen=True)
@@ -52,33 +51,6 @@ class Progress(NamedTuple):
     training_loss: float
     validation_loss: float
     best_loss: float
-
-
-class TrainingRows(eqx.Module):
-    """A run's rows on the device: fixed capacity, traced counts.
-
-    `train` and `validation` are lists of row numbers; entries beyond their counts are padding. Failed
-    rows appear in them only for losses with contrasts, where their parameters stay as candidates and
-    are never the true answer (`done` is false): dropping them would over-weight parameters that often fail.
-    """
-
-    value: Float[Array, "capacity dim"]
-    x: Float[Array, "capacity *event"]
-    log_prior: Float[Array, " capacity"]
-    source: Int[Array, " capacity"]
-    done: Bool[Array, " capacity"]
-    train: Int[Array, " capacity"]
-    n_train: Int[Array, ""]
-    validation: Int[Array, " capacity"]
-    n_validation: Int[Array, ""]
-    share_done: Float[Array, ""]
-    share_first: Float[Array, ""]
-    ratios: Ratio | None
-
-    def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
-        source = self.source[index]
-        ratio = None if self.ratios is None else jax.tree.map(lambda a: a[source], self.ratios)
-        return Batch(self.x[index], self.value[candidates], self.log_prior[candidates], source == 0, ratio)
 
 
 class _State(NamedTuple):
@@ -212,48 +184,6 @@ _PROGRAMS: dict = {}
 
 def _means(*values) -> tuple[float, ...]:
     return tuple(float(np.mean(np.asarray(v))) for v in values)
-
-
-def training_rows(
-    simulations: Simulations,
-    log_prior: np.ndarray,
-    ratios: Ratio | None,
-    *,
-    capacity: int,
-    trainer: Trainer,
-    contrasts: bool,
-    rng: np.random.Generator,
-) -> TrainingRows:
-    """Put a run's rows on the device, padded to `capacity`; `rng` orders the validation candidates."""
-    index = np.arange(len(simulations.done))
-    x = simulations.x.copy()
-    x[~simulations.done] = 0.0  # never used; a harmless number keeps its gradient finite before it is masked
-    usable = index if contrasts else index[simulations.done]
-    held_back = trainer.validates(usable)
-    train, validation = usable[~held_back], rng.permutation(usable[held_back])
-
-    def padded(array, dtype) -> Any:
-        out = np.zeros((capacity, *np.shape(array)[1:]), dtype)
-        out[: len(array)] = array
-        return out
-
-    def scalar(value, dtype: Any = np.int32) -> Any:
-        return np.asarray(value, dtype)
-
-    return TrainingRows(
-        value=padded(simulations.value, np.float32),
-        x=padded(x, np.float32),
-        log_prior=padded(log_prior, np.float32),
-        source=padded(simulations.source, np.int32),
-        done=padded(simulations.done, bool),
-        train=padded(train, np.int32),
-        n_train=scalar(len(train)),
-        validation=padded(validation, np.int32),
-        n_validation=scalar(len(validation)),
-        share_done=scalar(simulations.done[train].mean(), np.float32),
-        share_first=scalar((simulations.round[train] == 0).mean(), np.float32),
-        ratios=ratios,
-    )
 
 
 class _Layout(NamedTuple):
