@@ -20,7 +20,7 @@ from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, ClosedForm
 from aptinfer.posteriors import Posterior, check_observation
 from aptinfer.proposals import FromMixtures, FromPrior
-from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Status, Store, batched
+from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Simulations, Status, Store, batched
 from aptinfer.rows import training_rows
 from aptinfer.scaling import Scaling, fit_scaling
 from aptinfer.simulators import BaseSimulator
@@ -138,7 +138,7 @@ def step(
     )
     loss = method.loss_of_round(number)
     log_prior = problem.frame.log_prior(simulations.value, simulations.theta)
-    trainer = _fitting(method.trainer, store)
+    trainer = _fitting(method.trainer, simulations)
     data = training_rows(
         simulations._replace(x=scaling(simulations.x)),
         log_prior,
@@ -207,9 +207,8 @@ def _compared(outcomes: Iterable[Outcome], observation: np.ndarray) -> Iterator[
         yield outcome
 
 
-def _fitting(trainer: Trainer, store: Store) -> Trainer:
+def _fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
     """A batch no larger than the first round's training rows. Rounds only add rows, so it stays."""
-    simulations = store.simulations()
     first = np.flatnonzero((simulations.round == 0) & simulations.done)
     held_back = trainer.validates(first)
     if not held_back.any():
