@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.density import Density, DensityEstimator
 from aptinfer.estimators.flows import checked_hidden
-from aptinfer.estimators.made import MADE, Conditioned
+from aptinfer.estimators.made import MADE, Conditioned, Layer
 from aptinfer.estimators.mog import LOG_2PI
 
 
@@ -28,31 +28,34 @@ class AutoregressiveDensity(Density):
 
     layer: Conditioned
 
-    def _conditionals(self, value):
-        logits, means, raw = jnp.split(self.layer(value), 3, axis=-1)
-        return jax.nn.log_softmax(logits, axis=-1), means, 12 * jnp.tanh(raw / 12)
-
     def log_prob(self, value):
-        log_weights, means, log_precision = self._conditionals(value)
-        scaled = (value[:, None] - means) * jnp.exp(log_precision)
-        terms = log_weights + log_precision - 0.5 * scaled**2
-        n = value.shape[0]
-        return jnp.sum(logsumexp(terms, axis=-1)) - np.float32(0.5 * LOG_2PI * n)
+        first = _log_mixture(_mixture(self.layer.first), value[:1])
+        rest = _log_mixture(_mixture(self.layer.rest(value)), value[1:])
+        return first[0] + jnp.sum(rest) - np.float32(0.5 * LOG_2PI * value.shape[0])
 
     def sample(self, key):
-        order = jnp.asarray(self.layer.made.order)
         which, noise = jax.random.split(key)
-        n = len(order)
+        _, n, components = self.layer.made.outputs
         eps = jax.random.normal(noise, (n,), jnp.float32)
-        uniforms = jax.random.gumbel(which, (n, self.layer.made.outputs // 3), jnp.float32)
+        gumbel = jax.random.gumbel(which, (n, components), jnp.float32)
 
         def next_dimension(i, value):
-            j = order[i]
-            log_weights, means, log_precision = self._conditionals(value)
-            k = jnp.argmax(log_weights[j] + uniforms[j])
-            return value.at[j].set(means[j, k] + eps[j] * jnp.exp(-log_precision[j, k]))
+            log_weights, means, log_precision = _mixture(self.layer(value))
+            k = jnp.argmax(log_weights[i] + gumbel[i])
+            return value.at[i].set(means[i, k] + eps[i] * jnp.exp(-log_precision[i, k]))
 
         return jax.lax.fori_loop(0, n, next_dimension, jnp.zeros(n, jnp.float32))
+
+
+def _mixture(p: Float[Array, "3 dim components"]):
+    """Log-weights, means and log-precisions (of 1/s), the last bounded so that no step can overflow float32."""
+    return jax.nn.log_softmax(p[0], axis=-1), p[1], 12 * jnp.tanh(p[2] / 12)
+
+
+def _log_mixture(mixture, value: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    log_weights, means, log_precision = mixture
+    scaled = (value[:, None] - means) * jnp.exp(log_precision)
+    return logsumexp(log_weights + log_precision - 0.5 * scaled**2, axis=-1)
 
 
 class Autoregressive(DensityEstimator):
@@ -87,17 +90,13 @@ class AutoregressiveMixture:
     def build(self, key: PRNGKeyArray, dim: int, features: int) -> Autoregressive:
         k = self.components
         network, spread = jax.random.split(key)
-        made = MADE(
-            dim,
-            features,
-            self.hidden,
-            3 * k,
-            reverse=False,
-            activation=self.activation,
-            key=network,
-        )
+        made = MADE(dim, features, self.hidden, 3, k, activation=self.activation, key=network)
         # Components start apart, so that they can specialise; their mixture is close to N(0, 1).
-        means = jnp.linspace(-1.5, 1.5, k, dtype=jnp.float32) if k > 1 else jnp.zeros(1)
-        bias = jnp.zeros((dim, 3, k), jnp.float32).at[:, 1, :].set(means.astype(jnp.float32))
-        noise = 0.01 * jax.random.normal(spread, made.last.shape, jnp.float32)
-        return Autoregressive(eqx.tree_at(lambda m: (m.last, m.last_bias), made, (noise, bias.reshape(-1))))
+        means = jnp.linspace(-1.5, 1.5, k, dtype=jnp.float32) if k > 1 else jnp.zeros(1, jnp.float32)
+        bias = jnp.zeros((3, dim, k), jnp.float32).at[1].set(means).reshape(-1)
+        shapes = made.last.blind.shape, made.last.seeing.shape
+        keys = jax.random.split(spread)
+        blind, seeing = (
+            0.01 * jax.random.normal(k, s, jnp.float32) for k, s in zip(keys, shapes, strict=True)
+        )
+        return Autoregressive(eqx.tree_at(lambda m: m.last, made, Layer(blind, bias, seeing)))

@@ -13,6 +13,7 @@ from abc import abstractmethod
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 
@@ -39,8 +40,26 @@ def log_prob_pairs(
     values: Float[Array, "batch atoms dim"],
 ) -> Float[Array, "batch atoms"]:
     """log q(values[b, a] | conditions[b]), everything that depends on x alone computed once per x."""
+    batch, atoms, dim = values.shape
+    of_estimator = {id(leaf) for leaf in jax.tree.leaves(estimator)}
+    weights = None
 
-    def one(condition, candidates):
-        return jax.vmap(estimator(condition).log_prob)(candidates)
+    def one(condition):
+        nonlocal weights
+        q, weights = eqx.partition(estimator(condition), lambda leaf: id(leaf) not in of_estimator)
+        return q
 
-    return jax.vmap(one)(conditions, values)
+    q = jax.vmap(one)(conditions)
+    if not jax.tree.leaves(weights):
+        return jax.vmap(lambda q, candidates: jax.vmap(q.log_prob)(candidates))(q, values)
+    # Weights are left to multiply values with. All pairs become rows of one `vmap`: in nested ones the
+    # gradient of every product contracts over two axes, for which XLA transposes a copy of its factor.
+    q = jax.tree.map(lambda a: _repeated(a, atoms), q)
+    log_q = jax.vmap(lambda q, value: eqx.combine(q, weights).log_prob(value))(q, values.reshape(-1, dim))
+    return log_q.reshape(batch, atoms)
+
+
+def _repeated(array, times: int):
+    """Each row so many times; as a broadcast, which costs nothing in a compiled program."""
+    rows, *event = array.shape
+    return jnp.broadcast_to(array[:, None], (rows, times, *event)).reshape(rows * times, *event)

@@ -23,31 +23,31 @@ from aptinfer.estimators.mog import LOG_2PI
 
 
 class Transform(eqx.Module):
-    """A family of increasing one-dimensional bijections with `parameters` numbers each."""
+    """A family of increasing one-dimensional bijections with kinds x size parameters each."""
 
     @property
     @abstractmethod
-    def parameters(self) -> int: ...
+    def parameters(self) -> tuple[int, int]: ...
 
     @abstractmethod
-    def forward(self, p: Float[Array, "dim p"], value: Float[Array, " dim"]) -> tuple[Array, Array]:
+    def forward(self, p: Float[Array, "kinds dim size"], value: Float[Array, " dim"]) -> tuple[Array, Array]:
         """value -> u and log du/dvalue."""
 
     @abstractmethod
-    def inverse(self, p: Float[Array, "dim p"], u: Float[Array, " dim"]) -> Array: ...
+    def inverse(self, p: Float[Array, "kinds dim size"], u: Float[Array, " dim"]) -> Array: ...
 
 
 class Affine(Transform):
     """u = (value - shift) exp(log_scale), as in the paper's MAF."""
 
-    parameters = 2  # pyright: ignore[reportAssignmentType]
+    parameters = (2, 1)  # pyright: ignore[reportAssignmentType]
 
     def forward(self, p, value):
-        log_scale = _bounded(p[:, 1])
-        return (value - p[:, 0]) * jnp.exp(log_scale), log_scale
+        log_scale = _bounded(p[1, :, 0])
+        return (value - p[0, :, 0]) * jnp.exp(log_scale), log_scale
 
     def inverse(self, p, u):
-        return u * jnp.exp(-_bounded(p[:, 1])) + p[:, 0]
+        return u * jnp.exp(-_bounded(p[1, :, 0])) + p[0, :, 0]
 
 
 def _bounded(log_scale):
@@ -65,8 +65,8 @@ class Spline(Transform):
     bound: float = eqx.field(static=True)
 
     @property
-    def parameters(self) -> int:
-        return 3 * self.bins - 1
+    def parameters(self) -> tuple[int, int]:
+        return 1, 3 * self.bins - 1
 
     def _knots(self, p):
         k = self.bins
@@ -79,7 +79,7 @@ class Spline(Transform):
 
     def _bin(self, p, target, by_height):
         """Left edges, width, height and the two slopes of the bin that holds each target."""
-        widths, heights, slopes = self._knots(p)
+        widths, heights, slopes = self._knots(p[0])
         x_edges, y_edges = self._edges(widths), self._edges(heights)
         edges = y_edges if by_height else x_edges
         # One-hot selection: gathers along a short axis are far slower than masked sums on CPUs.
@@ -141,32 +141,35 @@ class FlowDensity(Density):
     layers: tuple[Conditioned, ...]
     transform: Transform
 
-    def log_prob(self, value):
+    def evaluate(self, value):
+        """value -> u and log |du / dvalue|."""
         log_slope = jnp.zeros((), value.dtype)
         for layer in self.layers:
-            value, log_slopes = self.transform.forward(layer(value), value)
-            log_slope = log_slope + jnp.sum(log_slopes)
-        n = value.shape[0]
-        return log_slope - 0.5 * jnp.sum(value**2) - np.float32(0.5 * LOG_2PI * n)
+            first, slope_of_first = self.transform.forward(layer.first, value[:1])
+            rest, slopes = self.transform.forward(layer.rest(value), value[1:])
+            log_slope = log_slope + slope_of_first[0] + jnp.sum(slopes)
+            value = jnp.concatenate([first, rest])[::-1]
+        return value, log_slope
+
+    def log_prob(self, value):
+        u, log_slope = self.evaluate(value)
+        return log_slope - 0.5 * jnp.sum(u**2) - np.float32(0.5 * LOG_2PI * u.shape[0])
 
     def sample(self, key):
         value = jax.random.normal(key, (self.layers[0].made.dim,), jnp.float32)
         for layer in reversed(self.layers):
-            value = self._invert(layer, value)
+            value = self._invert(layer, value[::-1])
         return value
 
     def _invert(self, layer, u):
-        order = jnp.asarray(layer.made.order)
-
         def next_dimension(i, value):
-            j = order[i]
-            return value.at[j].set(self.transform.inverse(layer(value), u)[j])
+            return value.at[i].set(self.transform.inverse(layer(value), u)[i])
 
-        return jax.lax.fori_loop(0, len(order), next_dimension, jnp.zeros_like(u))
+        return jax.lax.fori_loop(0, u.shape[0], next_dimension, jnp.zeros_like(u))
 
 
 class Flow(DensityEstimator):
-    """A stack of MADEs over one family of one-dimensional transforms."""
+    """A stack of MADEs over one family of one-dimensional transforms; after each the order is reversed."""
 
     mades: tuple[MADE, ...]
     transform: Transform
@@ -176,20 +179,10 @@ class Flow(DensityEstimator):
 
 
 def _build_flow(key, dim, features, layers, hidden, activation, transform) -> Flow:
-    keys = jax.random.split(key, layers)
-    mades = tuple(
-        MADE(
-            dim,
-            features,
-            hidden,
-            transform.parameters,
-            reverse=bool(i % 2),
-            activation=activation,
-            key=k,
-        )
-        for i, k in enumerate(keys)
-    )
-    return Flow(mades, transform)
+    def made(key):
+        return MADE(dim, features, hidden, *transform.parameters, activation=activation, key=key)
+
+    return Flow(tuple(made(k) for k in jax.random.split(key, layers)), transform)
 
 
 def checked_hidden(name: str, hidden: object) -> tuple[int, ...]:

@@ -1,8 +1,13 @@
 """A conditional MADE: one network pass gives the parameters of every one-dimensional conditional.
 
-Masks keep output j from seeing inputs j, j+1, ... of its order (Germain et al. 2015). Hidden units have
-degrees 0 ... n-1, where degree 0 sees the condition alone: with degrees from 1, as is common, the first
-parameter would not depend on x at all, and a one-dimensional problem could not be learned.
+Masks keep the parameters of dimension j from seeing dimensions j, j+1, ... (Germain et al. 2015). A hidden
+unit of degree d sees the condition and the first d dimensions of the value. Degree 0 exists here: with
+degrees from 1, as is common, the first conditional would not depend on x at all, and a one-dimensional
+problem could not be learned.
+
+Units of degree 0, called blind, need no value: they and all they feed are computed once per condition. What
+is left to do per pair of condition and value concerns the seeing units alone, which saves more than half of
+the work where there are few dimensions.
 """
 
 from collections.abc import Callable
@@ -15,32 +20,43 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 class Conditioned(eqx.Module):
-    """A MADE whose product with the condition is already computed."""
+    """A MADE at one condition: what the blind units and the biases add to each layer is computed."""
 
     made: "MADE"
-    context: Float[Array, " hidden"]
+    offsets: tuple[Float[Array, " seeing"], ...]
+    first: Float[Array, "kinds 1 size"]  # parameters of the first conditional, which needs no value
+    others: Float[Array, "kinds dim-1 size"]
 
-    def __call__(self, value: Float[Array, " dim"]) -> Float[Array, "dim outputs"]:
+    def rest(self, value: Float[Array, " dim"]) -> Float[Array, "kinds dim-1 size"]:
+        """Parameters of all conditionals but the first."""
         made = self.made
         into, between, out_of = made.masks()
-        h = made.activation(value @ _padded(made.first * into, rows=False) + _padded(self.context))
-        for weight, bias in made.middle:
-            h = made.activation(h @ _padded(weight * between) + _padded(bias))
-        out = h @ _padded(made.last * out_of) + _padded(made.last_bias)
-        return out[: made.dim * made.outputs].reshape(made.dim, made.outputs)
+        h = made.activation(value[:-1] @ (made.value * into) + self.offsets[0])
+        for layer, offset in zip(made.middle, self.offsets[1:], strict=True):
+            h = made.activation(h @ (layer.seeing * between) + offset)
+        return self.others + (h @ (made.last.seeing * out_of)).reshape(self.others.shape)
+
+    def __call__(self, value: Float[Array, " dim"]) -> Float[Array, "kinds dim size"]:
+        """Parameters of every conditional."""
+        return jnp.concatenate([self.first, self.rest(value)], axis=1)
+
+
+class Layer(eqx.Module):
+    """Weights out of a hidden layer: its blind units feed everything, its seeing units what sees as much."""
+
+    blind: Float[Array, "blind out"]
+    bias: Float[Array, " out"]
+    seeing: Float[Array, "seeing seeing_out"]
 
 
 class MADE(eqx.Module):
-    """Masked network from a value and a condition to `outputs` numbers per dimension."""
+    """Masked network from a condition and a value to kinds x size numbers per dimension."""
 
-    first: Float[Array, "dim hidden"]
     context: eqx.nn.Linear
-    middle: tuple[tuple[Array, Array], ...]
-    last: Float[Array, "hidden out"]
-    last_bias: Float[Array, " out"]
-    dim: int = eqx.field(static=True)
-    outputs: int = eqx.field(static=True)
-    reverse: bool = eqx.field(static=True)
+    value: Float[Array, "dim-1 seeing"]
+    middle: tuple[Layer, ...]
+    last: Layer
+    outputs: tuple[int, int, int] = eqx.field(static=True)
     activation: Callable = eqx.field(static=True)
 
     def __init__(
@@ -48,58 +64,74 @@ class MADE(eqx.Module):
         dim: int,
         features: int,
         hidden: tuple[int, ...],
-        outputs: int,
+        kinds: int,
+        size: int,
         *,
-        reverse: bool,
         activation: Callable,
         key: PRNGKeyArray,
     ):
-        if hidden[0] < dim:
+        width = hidden[0]
+        if width < dim:
             raise ValueError(
-                f"hidden layers of {hidden[0]} units are too narrow for {dim} parameters: some would not "
+                f"hidden layers of {width} units are too narrow for {dim} parameters: some would not "
                 f"depend on others. Use at least {dim} units."
             )
         keys = jax.random.split(key, len(hidden) + 1)
-        self.dim, self.outputs, self.reverse = dim, outputs, reverse
-        self.activation = activation
-        self.context = eqx.nn.Linear(features, hidden[0], dtype=jnp.float32, key=keys[0])
-        self.first = _normal(keys[1], dim, hidden[0])
+        seeing = len(_degrees(width, dim))
+        self.outputs, self.activation = (kinds, dim, size), activation
+        self.context = eqx.nn.Linear(features, width, dtype=jnp.float32, key=keys[0])
+        self.value = _normal(keys[1], dim, dim - 1, seeing)
         self.middle = tuple(
-            (_normal(k, hidden[0], hidden[0]), jnp.zeros(hidden[0], jnp.float32)) for k in keys[2:]
+            Layer(
+                _normal(jax.random.fold_in(k, 0), width, width - seeing, width),
+                jnp.zeros(width, jnp.float32),
+                _normal(jax.random.fold_in(k, 1), width, seeing, seeing),
+            )
+            for k in keys[2:]
         )
-        # Zero outputs make the flow the identity: training starts at the prior.
-        self.last = jnp.zeros((hidden[0], dim * outputs), jnp.float32)
-        self.last_bias = jnp.zeros(dim * outputs, jnp.float32)
+        # Zero outputs make a flow the identity: training starts at the prior.
+        self.last = Layer(
+            jnp.zeros((width - seeing, kinds * dim * size), jnp.float32),
+            jnp.zeros(kinds * dim * size, jnp.float32),
+            jnp.zeros((seeing, kinds * (dim - 1) * size), jnp.float32),
+        )
 
     def __call__(self, condition: Float[Array, " features"]) -> Conditioned:
-        return Conditioned(self, self.context(condition))
+        total, offsets = self.context(condition), []
+        for layer in (*self.middle, self.last):
+            blind = layer.blind.shape[0]
+            offsets.append(total[blind:])
+            total = self.activation(total[:blind]) @ layer.blind + layer.bias
+        outputs = total.reshape(self.outputs)
+        return Conditioned(self, tuple(offsets), outputs[:, :1], outputs[:, 1:])
 
     @property
-    def order(self) -> np.ndarray:
-        """Dimensions in the order in which they are drawn."""
-        order = np.arange(self.dim)
-        return order[::-1] if self.reverse else order
+    def dim(self) -> int:
+        return self.outputs[1]
 
     def masks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Constants of the compiled program rather than arrays of the model: they are never trained."""
-        position = np.empty(self.dim, int)
-        position[self.order] = np.arange(1, self.dim + 1)
-        degrees = np.arange(self.first.shape[1]) % self.dim
-        into = position[:, None] <= degrees[None, :]
+        kinds, dim, size = self.outputs
+        degrees = _degrees(self.context.out_features, dim)  # pyright: ignore[reportArgumentType]
+        later = np.arange(1, dim)
+        into = later[:, None] <= degrees[None, :]
         between = degrees[:, None] <= degrees[None, :]
-        out = np.repeat(degrees[:, None] < position[None, :], self.outputs, axis=1)
-        return into.astype(np.float32), between.astype(np.float32), out.astype(np.float32)
+        out_of = degrees[:, None] <= np.tile(np.repeat(later, size), kinds)[None, :]
+        return into.astype(np.float32), between.astype(np.float32), out_of.astype(np.float32)
 
 
-def _padded(array: Array, *, rows: bool = True) -> Array:
-    """Zeros added up to multiples of 16 columns (and rows).
+def _degrees(width: int, dim: int) -> np.ndarray:
+    """Degrees of the seeing units, ascending: as many of each, and of the blind ones, as division allows.
 
-    Padded units meet zero weights, so results do not change. By itself a product of width 64 takes less than
-    half the time of one of width 50 on CPUs with wide vectors; in whole training steps no gain was seen yet.
+    Rounded down to a multiple of 16 (8 if there are few): products of such widths take about half as long
+    per number as those of 40 or 50 columns on CPUs with wide vectors.
     """
-    up = [(0, -size % 16) for size in array.shape]
-    return jnp.pad(array, up if rows or array.ndim == 1 else [(0, 0), up[1]])
+    seeing = width - -(-width // dim)
+    rounded = seeing - seeing % (16 if seeing >= 32 else 8)
+    seeing = rounded if rounded >= dim - 1 else seeing
+    return np.sort(1 + np.arange(seeing) % max(dim - 1, 1))
 
 
-def _normal(key: PRNGKeyArray, rows: int, columns: int) -> Array:
-    return jax.random.normal(key, (rows, columns), jnp.float32) / np.float32(np.sqrt(rows + 1))
+def _normal(key: PRNGKeyArray, inputs: int, rows: int, columns: int) -> Array:
+    """Weights of so many rows, of units with so many inputs in all."""
+    return jax.random.normal(key, (rows, columns), jnp.float32) / np.float32(np.sqrt(inputs + 1))
