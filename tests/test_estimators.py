@@ -56,7 +56,7 @@ class Case(NamedTuple):
 
 
 def rule(dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points and volumes: an even grid as far as there is mass, or in three dimensions importance sampling."""
+    """Points and volumes: an even grid as far as mass reaches, or importance sampling in three dimensions."""
     if dim == 3:
         points = 2 * np.random.default_rng(0).normal(size=(30_000, 3))
         log_proposal = -np.sum(points**2, axis=1) / 8 - 1.5 * np.log(8 * np.pi)

@@ -24,12 +24,13 @@ from aptinfer.estimators.mog import LOG_2PI
 
 
 class AutoregressiveDensity(Density):
-    """The mixture conditionals at one condition."""
+    """The mixture conditionals at one condition; the first needs no value and is ready."""
 
     layer: Conditioned
+    first: tuple[Array, Array, Array]
 
     def log_prob(self, value):
-        first = _log_mixture(_mixture(self.layer.first), value[:1])
+        first = _log_mixture(self.first, value[:1])
         rest = _log_mixture(_mixture(self.layer.rest(value)), value[1:])
         return first[0] + jnp.sum(rest) - np.float32(0.5 * LOG_2PI * value.shape[0])
 
@@ -48,7 +49,7 @@ class AutoregressiveDensity(Density):
 
 
 def _mixture(p: Float[Array, "3 dim components"]):
-    """Log-weights, means and log-precisions (of 1/s), the last bounded so that no step can overflow float32."""
+    """Log-weights, means and log 1/s, the last bounded so that no step can overflow float32."""
     return jax.nn.log_softmax(p[0], axis=-1), p[1], 12 * jnp.tanh(p[2] / 12)
 
 
@@ -64,7 +65,8 @@ class Autoregressive(DensityEstimator):
     made: MADE
 
     def __call__(self, condition: Float[Array, " features"]) -> AutoregressiveDensity:
-        return AutoregressiveDensity(self.made(condition))
+        layer = self.made(condition)
+        return AutoregressiveDensity(layer, _mixture(layer.first))
 
 
 @suggests_keywords
