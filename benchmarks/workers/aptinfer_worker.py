@@ -13,13 +13,10 @@ import platform
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing import get_context
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import aptinfer as apt
@@ -38,50 +35,6 @@ STEP_EPOCHS = 10  # in one call: what it costs on the host is then small
 MANY = 100_000  # epochs
 
 
-class Convolutional(eqx.Module):
-    """Convolutions with ReLU and max pooling, then linear layers with ReLU."""
-
-    convolutions: tuple[eqx.nn.Conv2d, ...]
-    pool: eqx.nn.MaxPool2d
-    linear: tuple[eqx.nn.Linear, ...]
-
-    def __call__(self, x):
-        for convolution in self.convolutions:
-            x = self.pool(jax.nn.relu(convolution(x)))
-        x = jnp.ravel(x)
-        for layer in self.linear:
-            x = jax.nn.relu(layer(x))
-        return x
-
-
-@dataclass(frozen=True)
-class CNN:
-    """The network that `cases.CNN` describes."""
-
-    settings: dict
-
-    def build(self, key, shape):
-        s = self.settings
-        for_convolutions, for_linear = jax.random.split(key)
-        channels = [s["in_channels"], *s["out_channels"]]
-        keys = jax.random.split(for_convolutions, len(channels) - 1)
-        convolutions = tuple(
-            eqx.nn.Conv2d(a, b, s["kernel_size"], s["stride"], s["padding"], dtype=jnp.float32, key=k)
-            for a, b, k in zip(channels[:-1], channels[1:], keys, strict=True)
-        )
-        pool = eqx.nn.MaxPool2d(s["pool_size"], stride=s["pool_size"])
-        features = jax.eval_shape(
-            Convolutional(convolutions, pool, ()), jax.ShapeDtypeStruct(shape, np.float32)
-        )
-        sizes = [features.size, *s["linear_hidden"], s["output_dim"]]
-        keys = jax.random.split(for_linear, len(sizes) - 1)
-        linear = tuple(
-            eqx.nn.Linear(a, b, dtype=jnp.float32, key=k)
-            for a, b, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
-        )
-        return Convolutional(convolutions, pool, linear)
-
-
 def networks(settings):
     """Estimator and embedding with the layers of sbi's.
 
@@ -92,7 +45,19 @@ def networks(settings):
     if settings["estimator"] == "mdn":
         return apt.MDN(settings["components"]), apt.MLP((hidden, hidden), jax.nn.relu)
     estimator = apt.MAF(layers=settings["transforms"], hidden=(hidden,) * (settings["blocks"] + 1))
-    return estimator, CNN(settings["embedding"]) if "embedding" in settings else apt.Flatten()
+    return estimator, convolutional(settings["embedding"]) if "embedding" in settings else apt.Flatten()
+
+
+def convolutional(settings):
+    """The network that `cases.CNN` describes."""
+    return apt.CNN(
+        channels=tuple(settings["out_channels"]),
+        kernel=settings["kernel_size"],
+        padding=settings["padding"],
+        pool=settings["pool_size"],
+        hidden=(*settings["linear_hidden"], settings["output_dim"]),
+        activation=jax.nn.relu,
+    )
 
 
 def equal_trainer(settings, **choices):

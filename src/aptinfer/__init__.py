@@ -43,6 +43,7 @@ _WHERE = {
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
     "Ensemble": "estimators.ensemble",
+    "CNN": "estimators.convolutions",
     "ResidualMLP": "estimators.embeddings",
     "MLP": "estimators.embeddings",
     "Flatten": "estimators.embeddings",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from aptinfer.errors import SimulationError as SimulationError
     from aptinfer.errors import TrainingError as TrainingError
     from aptinfer.estimators.autoregressive import AutoregressiveMixture as AutoregressiveMixture
+    from aptinfer.estimators.convolutions import CNN as CNN
     from aptinfer.estimators.embeddings import MLP as MLP
     from aptinfer.estimators.embeddings import Flatten as Flatten
     from aptinfer.estimators.embeddings import ResidualMLP as ResidualMLP

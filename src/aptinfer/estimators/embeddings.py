@@ -27,6 +27,13 @@ class Dense(eqx.Module):
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable = eqx.field(static=True)
 
+    @classmethod
+    def build(cls, key: PRNGKeyArray, sizes: tuple[int, ...], activation: Callable) -> "Dense":
+        keys = jax.random.split(key, len(sizes) - 1)
+        pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
+        layers = tuple(eqx.nn.Linear(a, b, dtype=jnp.float32, key=k) for a, b, k in pairs)
+        return cls(layers, activation)
+
     def __call__(self, x: Float[Array, "*event"]) -> Float[Array, " features"]:
         h = jnp.ravel(x)
         for layer in self.layers:
@@ -51,11 +58,7 @@ class MLP:
         object.__setattr__(self, "hidden", tuple(positive_int("MLP hidden", h) for h in self.hidden))
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Dense:
-        sizes = (int(np.prod(shape)), *self.hidden)
-        keys = jax.random.split(key, len(self.hidden))
-        pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
-        layers = tuple(eqx.nn.Linear(a, b, dtype=jnp.float32, key=k) for a, b, k in pairs)
-        return Dense(layers, self.activation)
+        return Dense.build(key, (int(np.prod(shape)), *self.hidden), self.activation)
 
 
 class Residual(eqx.Module):
