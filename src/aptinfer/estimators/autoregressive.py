@@ -82,7 +82,7 @@ class AutoregressiveMixture:
 
     components: int = 8
     hidden: tuple[int, ...] = (64, 64)
-    activation: Callable = jax.nn.gelu
+    activation: Callable = jnp.tanh
 
     def __post_init__(self):
         positive_int("AutoregressiveMixture components", self.components)
