@@ -27,7 +27,7 @@ ESTIMATORS = {
     "MDN(3)": (MDN(3), 0.35),
     "MAF": (MAF(layers=2, hidden=(8, 8)), 0.25),
     "NSF": (NSF(layers=2, hidden=(8, 8), bins=4), 0.2),
-    "mixture": (AutoregressiveMixture(3, hidden=(8, 8)), 0.4),
+    "mixture": (AutoregressiveMixture(3, hidden=(8, 8)), 0.3),
 }
 
 

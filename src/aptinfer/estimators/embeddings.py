@@ -61,49 +61,66 @@ class MLP:
         return Dense.build(key, (int(np.prod(shape)), *self.hidden), self.activation)
 
 
+class Gated(eqx.Module):
+    """h + W (silu(A n) * B n), n the normalised h: gates multiply features, so squares are one block away."""
+
+    norm: eqx.nn.LayerNorm
+    gate: eqx.nn.Linear
+    features: eqx.nn.Linear
+    out: eqx.nn.Linear
+
+    def __call__(self, h: Float[Array, " width"]) -> Float[Array, " width"]:
+        normal = self.norm(h)
+        return h + self.out(jax.nn.silu(self.gate(normal)) * self.features(normal))
+
+
 class Residual(eqx.Module):
     """Flattened x and, beside it, what residual blocks make of it."""
 
     first: eqx.nn.Linear
-    blocks: tuple[tuple[eqx.nn.LayerNorm, eqx.nn.Linear, eqx.nn.Linear], ...]
+    blocks: tuple[Gated, ...]
 
     def __call__(self, x: Float[Array, "*event"]) -> Float[Array, " features"]:
         x = jnp.ravel(x)
         h = self.first(x)
-        for norm, widen, narrow in self.blocks:
-            h = h + narrow(jax.nn.gelu(widen(norm(h))))
+        for block in self.blocks:
+            h = block(h)
         return jnp.concatenate([x, h])
 
 
 @suggests_keywords
 @dataclass(frozen=True)
 class ResidualMLP:
-    """Residual blocks with layer normalisation over flattened x.
+    """Gated residual blocks with layer normalisation over flattened x.
 
-    Slower than `MLP`, and better where the statistics that matter are hard to learn from few simulations. x
-    itself is among the features: where the posterior moves with x one to one, nothing has to be learned.
+    Better than `MLP` where the statistics that matter are hard to learn from few simulations, such as
+    variances, together with `Trainer(weight_decay=0.3)`; worse where the posterior is very narrow. x itself
+    is among the features: where the posterior moves with x one to one, nothing has to be learned.
 
     Args:
         width: features of the residual stream.
-        blocks: number of residual blocks, each of two layers.
+        blocks: number of residual blocks.
     """
 
-    width: int = 128
-    blocks: int = 2
+    width: int = 64
+    blocks: int = 3
 
     def __post_init__(self):
         positive_int("ResidualMLP width", self.width)
         positive_int("ResidualMLP blocks", self.blocks, minimum=0)
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Residual:
-        first, *rest = jax.random.split(key, 1 + 2 * self.blocks)
-        dense = lambda a, b, k: eqx.nn.Linear(a, b, dtype=jnp.float32, key=k)  # noqa: E731
         w = self.width
-        blocks = tuple(
-            (eqx.nn.LayerNorm(w, dtype=jnp.float32), dense(w, w, a), dense(w, w, b))
-            for a, b in zip(rest[::2], rest[1::2], strict=True)
-        )
-        return Residual(dense(int(np.prod(shape)), w, first), blocks)
+
+        def dense(inputs, key):
+            return eqx.nn.Linear(inputs, w, dtype=jnp.float32, key=key)
+
+        def block(key):
+            norm = eqx.nn.LayerNorm(w, dtype=jnp.float32)
+            return Gated(norm, *(dense(w, k) for k in jax.random.split(key, 3)))
+
+        first, *rest = jax.random.split(key, 1 + self.blocks)
+        return Residual(dense(int(np.prod(shape)), first), tuple(block(k) for k in rest))
 
 
 @dataclass(frozen=True)
