@@ -36,19 +36,21 @@ class AutoregressiveDensity(Density):
 
     def sample(self, key):
         which, noise = jax.random.split(key)
-        _, n, components = self.layer.made.outputs
+        n = self.layer.made.dim
         eps = jax.random.normal(noise, (n,), jnp.float32)
-        gumbel = jax.random.gumbel(which, (n, components), jnp.float32)
+        levels = jax.random.uniform(which, (n,), jnp.float32)
 
         def next_dimension(i, value):
-            log_weights, means, log_precision = _mixture(self.layer(value))
-            k = jnp.argmax(log_weights[i] + gumbel[i])
-            return value.at[i].set(means[i, k] + eps[i] * jnp.exp(-log_precision[i, k]))
+            log_weights, means, log_precision = _mixture(self.layer(value)[:, i])
+            # The component whose share of the weights holds the level: one random number instead of one each.
+            below = jnp.cumsum(jnp.exp(log_weights)) <= levels[i]
+            k = jnp.minimum(jnp.sum(below), below.size - 1)
+            return value.at[i].set(means[k] + eps[i] * jnp.exp(-log_precision[k]))
 
         return jax.lax.fori_loop(0, n, next_dimension, jnp.zeros(n, jnp.float32))
 
 
-def _mixture(p: Float[Array, "3 dim components"]):
+def _mixture(p: Float[Array, "3 *dim components"]):
     """Log-weights, means and log 1/s, the last bounded so that no step can overflow float32."""
     return jax.nn.log_softmax(p[0], axis=-1), p[1], 12 * jnp.tanh(p[2] / 12)
 
