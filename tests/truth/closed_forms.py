@@ -1,4 +1,10 @@
-"""Problems whose posterior is known exactly: the measuring stick for every loss and estimator."""
+"""Problems whose posterior is known exactly, and the methods that are measured against them.
+
+Tolerances. Draws from the estimate add 1/sqrt(n) to the error of a mean in posterior units and 1/sqrt(2n) to
+that of a standard deviation. The estimate itself comes from N simulations, about half of them near the
+posterior; a regression of dim parameters on dim + 1 features has variance (dim + 1) / N per direction in
+those units. The bounds are three standard errors of the two together.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +15,9 @@ from scipy import stats
 
 import aptinfer as apt
 
+ROUNDS, SIMULATIONS, DRAWS = 3, 1000, 20_000
+SMALL = apt.MLP((32, 32))
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -16,7 +25,6 @@ class Exact:
 
     Attributes:
         marginal: compare each coordinate by itself, where the posterior is no Gaussian in any direction.
-        misfit: how far the best mixture of few Gaussians may be from its spread, where it cannot be met.
     """
 
     name: str
@@ -27,7 +35,6 @@ class Exact:
     covariance: np.ndarray
     of: Callable[[np.ndarray], np.ndarray] = lambda theta: theta
     marginal: bool = False
-    misfit: float = 0.0
 
 
 def linear_gaussian(name, prior_mean, prior_covariance, design, noise, x_o, *, log=False) -> Exact:
@@ -100,14 +107,14 @@ def cut_box() -> Exact:
 def sum_in_box() -> Exact:
     """Only theta_1 + theta_2 is seen: a ridge along the box, wider in latent space than the prior itself.
 
-    Compared in latent space, by quadrature. The ridge bends there, so a Gaussian cannot follow it, and which
-    one is best depends on the proposal. The exact marginal sd is 0.93, with variance 1.7
-    along the ridge: an estimator capped at the prior's width would be 23 % too narrow, beyond the bound.
+    Compared in latent space, by quadrature. The ridge is thin in the middle and thicker at the corners, so
+    its marginals are compared, not every direction. Their exact sd is 0.96, with variance 1.83 along the
+    ridge: an estimator capped at the prior's width has 0.71, 26 % too narrow, far beyond the bound.
     """
     import jax
     import jax.numpy as jnp
 
-    noise, x_o = 0.1, np.array([0.0])
+    noise, x_o = 0.04, np.array([0.0])
 
     def simulate(key, theta):
         total = theta[0] + theta[1]
@@ -124,7 +131,7 @@ def sum_in_box() -> Exact:
     mean = weight @ points
     covariance = (points - mean).T @ ((points - mean) * weight[:, None])
     simulator = apt.JaxSimulator(simulate)
-    return Exact("sum", prior, simulator, x_o, mean, covariance, of=prior.inverse, marginal=True, misfit=0.06)
+    return Exact("sum", prior, simulator, x_o, mean, covariance, of=prior.inverse, marginal=True)
 
 
 def distance(exact: Exact, theta: np.ndarray) -> tuple[float, float]:
@@ -141,3 +148,87 @@ def distance(exact: Exact, theta: np.ndarray) -> tuple[float, float]:
     found = np.atleast_2d(np.cov(whitened.T))
     spread = np.sqrt(np.diag(found) if exact.marginal else np.linalg.eigvalsh(found))
     return mean, float(np.abs(spread - 1).max())
+
+
+PROBLEMS = {
+    exact.name: exact
+    for exact in (correlated(), log_normal(), cut_box(), one_dimension(), ten_dimensions(), sum_in_box())
+}
+METHODS = {
+    "mixture proposal": apt.APT(estimator=apt.MDN(2), embedding=SMALL),
+    "gaussian proposal": apt.APT(loss=apt.GaussianProposal(), estimator=apt.MDN(2), embedding=SMALL),
+    "one gaussian": apt.APT(estimator=apt.MDN(1), embedding=SMALL),
+    "one gaussian, one round": apt.NPE(estimator=apt.MDN(1), embedding=SMALL),
+    "atomic mdn": apt.APT(loss=apt.Atomic(20), estimator=apt.MDN(2), embedding=SMALL),
+    "atomic maf": apt.APT(loss=apt.Atomic(10), estimator=apt.MAF(layers=3, hidden=(32, 32)), embedding=SMALL),
+    "atomic nsf": apt.APT(loss=apt.Atomic(10), estimator=apt.NSF(layers=2, hidden=(32, 32)), embedding=SMALL),
+    "atomic autoregressive": apt.APT(
+        loss=apt.Atomic(10),
+        estimator=apt.AutoregressiveMixture(components=3, hidden=(32, 32)),
+        embedding=SMALL,
+    ),
+    "combined": apt.APT(loss=apt.Combined(10), estimator=apt.NSF(layers=2, hidden=(32, 32)), embedding=SMALL),
+    "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(2), 3), embedding=SMALL),
+    "defaults": apt.APT(),
+    "theta space, mixture": apt.APT(estimator=apt.MDN(2), embedding=SMALL, space=apt.Theta()),
+    "theta space, atomic": apt.APT(
+        loss=apt.Atomic(20), estimator=apt.MDN(2), embedding=SMALL, space=apt.Theta()
+    ),
+}
+
+# What the table leaves out, because the method cannot do it: a single Gaussian (or two) is not the ridge of
+# "sum" in theta space, and the paper's closed form in theta ignores the box. Nor is one Gaussian in latent
+# space enough for two problems, whatever its training. The posterior of "box" is skewed there: a Gaussian of
+# the exact mean and covariance has a spread in theta that is 16 % off. The ridge of "sum" is long because it
+# gets thicker outwards, which a proposal of constant thickness hides: with unlimited data, the Gaussian that
+# the loss prefers under its own proposal is 19 % too narrow in round 3 and 20 % in the end (by quadrature at
+# x_o; with 1000 simulations per round 19 % were measured with seed 0, and 11 % with seed 1).
+IMPOSSIBLE = {
+    ("one gaussian", "box"),
+    ("one gaussian, one round", "box"),
+    ("one gaussian", "sum"),
+    ("theta space, mixture", "box"),
+    ("theta space, mixture", "sum"),
+    ("theta space, atomic", "sum"),
+    ("theta space, mixture", "log-normal"),
+    ("theta space, atomic", "log-normal"),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Errors of an estimate's mean and spread in units of the posterior, with their bounds."""
+
+    mean: float
+    mean_bound: float
+    spread: float
+    spread_bound: float
+
+    @property
+    def excess(self) -> float:
+        """The larger error in units of its bound: at most one for a right method."""
+        return max(self.mean / self.mean_bound, self.spread / self.spread_bound)
+
+
+def measure(exact: Exact, method, seed: int = 0) -> Measured:
+    """Three rounds of `method` on a problem, or one with as many simulations, against the exact posterior."""
+    rounds = 1 if method.one_round else ROUNDS
+    run = apt.infer(
+        exact.simulator,
+        exact.prior,
+        exact.x_o,
+        method=method,
+        rounds=rounds,
+        simulations=ROUNDS * SIMULATIONS // rounds,
+        seed=seed,
+        progress=False,
+    )
+    mean, spread = distance(exact, run.posterior.sample(DRAWS, seed=1))
+    mean_bound, spread_bound = bounds(len(exact.mean))
+    return Measured(mean, mean_bound, spread, spread_bound)
+
+
+def bounds(dim: int) -> tuple[float, float]:
+    """Largest errors of mean and spread that a right method may have."""
+    variance = dim * ((dim + 1) / (ROUNDS * SIMULATIONS / 2) + 1 / DRAWS)
+    return float(3 * np.sqrt(variance)), float(3 * np.sqrt(variance / 2))
