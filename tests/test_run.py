@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -52,6 +53,32 @@ def assert_same_bits(one: apt.Run, two: apt.Run):
             jax.tree.leaves(a.posterior.estimator), jax.tree.leaves(b.posterior.estimator), strict=True
         )
         assert all(np.array_equal(p, q) for p, q in leaves if hasattr(p, "shape"))
+
+
+@dataclass(frozen=True)
+class Counted(apt.Atomic):
+    """Counts how often Python runs it: once per trace, never per step."""
+
+    calls: ClassVar[list[int]] = []
+
+    def __call__(self, estimator, batch):
+        self.calls.append(1)
+        return super().__call__(estimator, batch)
+
+
+def test_ten_rounds_are_traced_no_more_often_than_two():
+    method = apt.APT(
+        loss=Counted(4),
+        estimator=apt.MDN(components=1),
+        embedding=apt.Flatten(),
+        trainer=apt.Trainer(batch=10, epochs=1),
+    )
+    traces = []
+    for rounds in (2, 10):
+        Counted.calls.clear()
+        infer(method=method, rounds=rounds, simulations=20)
+        traces.append(len(Counted.calls))
+    assert 0 < traces[1] <= traces[0]
 
 
 def test_same_seed_same_bits(run):
