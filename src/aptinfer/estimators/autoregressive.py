@@ -98,9 +98,7 @@ class AutoregressiveMixture:
         # Components start apart, so that they can specialise; their mixture is close to N(0, 1).
         means = jnp.linspace(-1.5, 1.5, k, dtype=jnp.float32) if k > 1 else jnp.zeros(1, jnp.float32)
         bias = jnp.zeros((3, dim, k), jnp.float32).at[1].set(means).reshape(-1)
-        shapes = made.last.blind.shape, made.last.seeing.shape
-        keys = jax.random.split(spread)
-        blind, seeing = (
-            0.01 * jax.random.normal(k, s, jnp.float32) for k, s in zip(keys, shapes, strict=True)
-        )
+        to_blind, to_seeing = jax.random.split(spread)
+        blind = 0.01 * jax.random.normal(to_blind, made.last.blind.shape, jnp.float32)
+        seeing = 0.01 * jax.random.normal(to_seeing, made.last.seeing.shape, jnp.float32)
         return Autoregressive(eqx.tree_at(lambda m: m.last, made, Layer(blind, bias, seeing)))

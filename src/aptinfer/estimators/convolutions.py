@@ -62,7 +62,7 @@ class CNN:
         padding: zeros added on each side before a convolution.
         pool: side of the max pooling after each convolution; 1: none.
         hidden: units of the dense layers that follow; the last one is the size of the embedding.
-        activation: an elementwise function of JAX arrays.
+        activation: an elementwise function of JAX arrays, applied after pooling.
     """
 
     channels: tuple[int, ...] = (8, 16)

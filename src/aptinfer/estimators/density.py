@@ -2,11 +2,8 @@
 
 `q = estimator(condition)` does all the work that depends on the condition alone: the embedding
 network, the products of weights with the context, a mixture's parameters. `q.log_prob(value)` is the
-cheap remainder. The atomic loss needs q(value_a | condition_b) for every pair of a batch, and
-
-    vmap over b of:  q = estimator(condition_b);  vmap(q.log_prob)(values of b)
-
-computes the expensive part once per condition, because `vmap` leaves shared weights shared.
+cheap remainder. The atomic loss needs q(value_a | condition_b) for every pair of a batch: `log_prob_pairs`
+does the expensive part once per condition, and the remainder for all pairs at once.
 """
 
 from abc import abstractmethod
