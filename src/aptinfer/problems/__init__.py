@@ -4,7 +4,7 @@
 """
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aptinfer import checks
 
@@ -16,8 +16,10 @@ __all__ = ["get", "list"]
 _NAMES = ("two_moons", "slcp")
 
 
-def get(name: str) -> "Problem":
-    """The problem called `name`.
+def get(name: str, **options: Any) -> "Problem":
+    """The problem called `name`, as published or with other `options`.
+
+    A module offers options through a function `make`; without any, its `problem` is what was published.
 
     Example:
         >>> problem = get("two_moons")
@@ -26,7 +28,12 @@ def get(name: str) -> "Problem":
     """
     if name not in _NAMES:
         raise ValueError(f"There is no problem {name!r}. {checks.nearest(str(name), _NAMES)}")
-    return importlib.import_module(f"aptinfer.problems.{name}").problem
+    module = importlib.import_module(f"aptinfer.problems.{name}")
+    if not options:
+        return module.problem
+    if not hasattr(module, "make"):
+        raise TypeError(f"{name!r} is one fixed problem and takes no options; got {', '.join(options)}.")
+    return module.make(**options)
 
 
 def list() -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The record that every benchmark problem fills in."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +32,12 @@ class Problem:
         truth: the theta that produced the observation, if one did.
         log_likelihood: `(theta, x) -> log p(x | theta)`, where it is known. Parameters and data
             are on the last axis; either argument may have one leading axis of draws.
-        reference: `(rng, x_o, n) -> (n, dim)` exact posterior draws, where they can be had;
-            call it through `reference_posterior`.
+        reference: `(rng, x_o, n) -> (n, dim)` posterior draws, where they can be had; call it
+            through `reference_posterior`.
+        observations: all published observations, along a first axis; `observation` alone if none
+            are given.
+        truths: the theta behind each of `observations`, where there is one.
+        network: what the paper learns this problem with, as keywords of `apt.APT`.
     """
 
     name: str
@@ -42,20 +47,34 @@ class Problem:
     truth: np.ndarray | None = None
     log_likelihood: Callable[[ArrayLike, ArrayLike], Array] | None = None
     reference: Reference | None = None
+    observations: np.ndarray | None = None
+    truths: np.ndarray | None = None
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        observation = checks.finite_array("observation", self.observation)
-        observation.setflags(write=False)
-        object.__setattr__(self, "observation", observation)
+        observation = self._freeze("observation", self.observation)
+        several = observation[None] if self.observations is None else self.observations
+        several = self._freeze("observations", several)
+        if several.shape[1:] != observation.shape:
+            raise ValueError(
+                f"observations must each have the shape of observation, {observation.shape}; got an "
+                f"array of shape {several.shape}."
+            )
         if self.truth is not None:
-            truth = checks.finite_array("truth", self.truth)
-            if truth.shape != (self.prior.dim,):
-                raise ValueError(
-                    f"truth must have one value per parameter, shape ({self.prior.dim},); got "
-                    f"shape {truth.shape}."
-                )
-            truth.setflags(write=False)
-            object.__setattr__(self, "truth", truth)
+            self._freeze("truth", self.truth, (self.prior.dim,))
+        if self.truths is not None:
+            self._freeze("truths", self.truths, (len(several), self.prior.dim))
+
+    def _freeze(self, name: str, value: object, shape: tuple[int, ...] | None = None) -> np.ndarray:
+        """Check a field and make it read-only: problems are shared by everyone who gets them."""
+        array = checks.finite_array(name, value)
+        if shape is not None and array.shape != shape:
+            raise ValueError(
+                f"{name} must have one value per parameter, shape {shape}; got shape {array.shape}."
+            )
+        array.setflags(write=False)
+        object.__setattr__(self, name, array)
+        return array
 
     @property
     def names(self) -> tuple[str, ...]:
