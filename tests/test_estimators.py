@@ -51,6 +51,7 @@ class Case(NamedTuple):
     sample: np.ndarray
     pairs: np.ndarray
     singles: np.ndarray
+    rows: np.ndarray
     noise: np.ndarray | None  # flows: what the draws start from, and what evaluating them ends at
     back: np.ndarray | None
 
@@ -95,7 +96,9 @@ def case(request, strict, quick) -> Case:
 
             back = jax.vmap(lambda value: q.evaluate(value)[0])(sample)
         pairs = log_prob_pairs(estimator, conditions, values)
-        return jnp.exp(singles[12:]), sample, pairs, singles[:12].reshape(3, 4), noise, back
+        rows = estimator.log_prob_rows(jnp.repeat(conditions, 4, axis=0), values.reshape(12, dim))
+        singles, density = singles[:12].reshape(3, 4), jnp.exp(singles[12:])
+        return density, sample, pairs, singles, rows.reshape(3, 4), noise, back
 
     out = everything(estimator, np.float32(points), CONDITIONS, values)
     return Case(dim, points, volumes, *jax.tree.map(lambda a: np.asarray(a, np.float64), out))
@@ -135,7 +138,27 @@ def test_draws_follow_the_density(case):
 
 def test_pairs_equal_singles(case):
     np.testing.assert_allclose(case.pairs, case.singles, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(case.rows, case.singles, rtol=2e-5, atol=2e-5)
     assert np.ptp(case.pairs) > 0.1
+
+
+@pytest.mark.parametrize("name", ["MAF", "NSF", "mixture"])
+def test_gradients_of_rows_are_those_of_singles(name):
+    spec, scale = ESTIMATORS[name]
+    estimator = randomised(lambda: spec.build(jax.random.key(0), 2, FEATURES), 4, scale)
+    values = np.random.default_rng(2).normal(size=(3, 2)).astype(np.float32)
+
+    def one_by_one(estimator):
+        return jnp.sum(jax.vmap(lambda c, v: estimator(c).log_prob(v))(CONDITIONS, values))
+
+    by_rows, singly = jax.jit(
+        lambda e: (
+            jax.grad(lambda e: jnp.sum(e.log_prob_rows(CONDITIONS, values)))(e),
+            jax.grad(one_by_one)(e),
+        )
+    )(estimator)
+    for ours, theirs in zip(jax.tree.leaves(by_rows), jax.tree.leaves(singly), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.id in ("MAF-3d", "NSF-3d")], indirect=True)

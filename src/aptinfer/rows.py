@@ -31,7 +31,6 @@ class TrainingRows(eqx.Module):
     validation: Int[Array, " capacity"]
     n_validation: Int[Array, ""]
     share_done: Float[Array, ""]
-    share_first: Float[Array, ""]
     ratios: Ratio | None
 
     def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
@@ -80,6 +79,5 @@ def training_rows(
         validation=padded(validation, np.int32),
         n_validation=scalar(len(validation)),
         share_done=scalar(simulations.done[train].mean(), np.float32),
-        share_first=scalar((simulations.round[train] == 0).mean(), np.float32),
         ratios=ratios,
     )

@@ -131,7 +131,7 @@ def infer(
             f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT()."
         )
     simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
-    plan = Plan(rounds, simulations, whole_seed(seed))
+    plan = Plan(rounds, simulations, whole_seed(seed), may_stop=stop is not None)
     observation = np.atleast_1d(finite_array("x_o", x_o))
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)

@@ -49,6 +49,11 @@ class Plan(NamedTuple):
     rounds: int
     simulations: int
     seed: int
+    may_stop: bool = False  # a rule may end the run after any round
+
+    def is_last(self, number: int) -> bool:
+        """Whether round `number` may be the one whose posterior the user gets."""
+        return self.may_stop or number + 1 == self.rounds
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,12 @@ def step(
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
     estimator, history = trainer(
-        for_training, estimator, loss, data, lambda progress: listen(Trained(number, progress))
+        for_training,
+        estimator,
+        loss,
+        data,
+        lambda progress: listen(Trained(number, progress)),
+        last=plan.is_last(number),
     )
     posterior = Posterior(problem.frame, scaling, estimator, problem.observation, event)
     notes = _notes(posterior, failed / plan.simulations)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from closed_forms import IMPOSSIBLE, METHODS, PROBLEMS, SMALL, measure
+from closed_forms import IMPOSSIBLE, METHODS, PROBLEMS, measure
 
 import aptinfer as apt
 from aptinfer.methods.losses import MaximumLikelihood
@@ -12,7 +12,7 @@ from aptinfer.methods.losses import MaximumLikelihood
 FAST = [
     ("mixture proposal", "correlated"),
     ("one gaussian, one round", "sum"),
-    ("atomic autoregressive", "sum"),
+    ("defaults", "sum"),
     ("gaussian proposal", "log-normal"),
     ("atomic nsf", "box"),
     ("combined", "1-d"),
@@ -43,5 +43,5 @@ class Uncorrected(apt.MixtureProposal):
 
 @pytest.mark.parametrize("problem", ["correlated", "log-normal"])
 def test_an_uncorrected_method_fails(problem):
-    wrong = apt.APT(loss=Uncorrected(), estimator=apt.MDN(2), embedding=SMALL)
+    wrong = apt.APT(loss=Uncorrected(), estimator=apt.MDN(2))
     assert measure(PROBLEMS[problem], wrong).excess > 1.5

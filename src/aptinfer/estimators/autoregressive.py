@@ -22,6 +22,8 @@ from aptinfer.estimators.flows import checked_hidden
 from aptinfer.estimators.made import MADE, Conditioned, Layer
 from aptinfer.estimators.mog import LOG_2PI
 
+NARROW = 0.5  # initial width of components in units of the prior
+
 
 class AutoregressiveDensity(Density):
     """The mixture conditionals at one condition; the first needs no value and is ready."""
@@ -70,6 +72,12 @@ class Autoregressive(DensityEstimator):
         layer = self.made(condition)
         return AutoregressiveDensity(layer, _mixture(layer.first))
 
+    def log_prob_rows(self, conditions, values):
+        def one(p, value):
+            return jnp.sum(_log_mixture(_mixture(p), value)) - np.float32(0.5 * LOG_2PI * value.shape[0])
+
+        return jax.vmap(one, in_axes=-1)(self.made.rows(conditions.T, values.T), values.T)
+
 
 @suggests_keywords
 @dataclass(frozen=True)
@@ -95,10 +103,11 @@ class AutoregressiveMixture:
         k = self.components
         network, spread = jax.random.split(key)
         made = MADE(dim, features, self.hidden, 3, k, activation=self.activation, key=network)
-        # Components start apart, so that they can specialise; their mixture is close to N(0, 1).
-        means = jnp.linspace(-1.5, 1.5, k, dtype=jnp.float32) if k > 1 else jnp.zeros(1, jnp.float32)
-        bias = jnp.zeros((3, dim, k), jnp.float32).at[1].set(means).reshape(-1)
-        to_blind, to_seeing = jax.random.split(spread)
-        blind = 0.01 * jax.random.normal(to_blind, made.last.blind.shape, jnp.float32)
-        seeing = 0.01 * jax.random.normal(to_seeing, made.last.seeing.shape, jnp.float32)
-        return Autoregressive(eqx.tree_at(lambda m: m.last, made, Layer(blind, bias, seeing)))
+        # Components start apart and narrow, their mixture close to N(0, 1): wide ones would linger as tails.
+        centres = np.linspace(-1.0, 1.0, k) if k > 1 else np.zeros(1)
+        width = NARROW if k > 1 else 1.0
+        centres *= np.sqrt((1 - width**2) / max(centres.var(), 1e-9))
+        bias = jnp.zeros((3, dim, k), jnp.float32).at[1].set(centres.astype(np.float32))
+        bias = bias.at[2].set(np.float32(-np.log(width))).reshape(-1)
+        weights = 0.01 * jax.random.normal(spread, made.layers[-1].weights.shape, jnp.float32)
+        return Autoregressive(eqx.tree_at(lambda m: m.layers[-1], made, Layer(weights, bias)))

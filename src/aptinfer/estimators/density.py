@@ -3,7 +3,8 @@
 `q = estimator(condition)` does all the work that depends on the condition alone: the embedding
 network, the products of weights with the context, a mixture's parameters. `q.log_prob(value)` is the
 cheap remainder. The atomic loss needs q(value_a | condition_b) for every pair of a batch: `log_prob_pairs`
-does the expensive part once per condition, and the remainder for all pairs at once.
+does the expensive part once per condition, and the remainder for all pairs at once. Maximum likelihood needs
+one value per condition: `log_prob_rows`.
 """
 
 from abc import abstractmethod
@@ -29,6 +30,15 @@ class DensityEstimator(eqx.Module):
 
     @abstractmethod
     def __call__(self, condition: Float[Array, "*event"]) -> Density: ...
+
+    def log_prob_rows(
+        self, conditions: Float[Array, "batch *event"], values: Float[Array, "batch dim"]
+    ) -> Float[Array, " batch"]:
+        """log q(values[b] | conditions[b]), one value per condition.
+
+        An estimator that has a faster way for a single value than through `__call__` says it here.
+        """
+        return jax.vmap(lambda condition, value: self(condition).log_prob(value))(conditions, values)
 
 
 def log_prob_pairs(

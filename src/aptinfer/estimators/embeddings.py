@@ -141,6 +141,9 @@ class Embedded(DensityEstimator):
     def __call__(self, condition: Float[Array, "*event"]) -> Density:
         return self.head(self.embedding(condition))  # pyright: ignore[reportCallIssue]
 
+    def log_prob_rows(self, conditions, values):
+        return self.head.log_prob_rows(jax.vmap(self.embedding)(conditions), values)  # pyright: ignore
+
 
 def build_embedding(spec: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> tuple[eqx.Module, int]:
     """The network that `spec` stands for, and how many features it returns for data of `shape`."""

@@ -152,8 +152,7 @@ class FlowDensity(Density):
         return value, log_slope
 
     def log_prob(self, value):
-        u, log_slope = self.evaluate(value)
-        return log_slope - 0.5 * jnp.sum(u**2) - np.float32(0.5 * LOG_2PI * u.shape[0])
+        return _log_standard_normal(*self.evaluate(value))
 
     def sample(self, key):
         value = jax.random.normal(key, (self.layers[0].made.dim,), jnp.float32)
@@ -176,6 +175,19 @@ class Flow(DensityEstimator):
 
     def __call__(self, condition: Float[Array, " features"]) -> FlowDensity:
         return FlowDensity(tuple(made(condition) for made in self.mades), self.transform)
+
+    def log_prob_rows(self, conditions, values):
+        conditions, values = conditions.T, values.T
+        forward = jax.vmap(self.transform.forward, in_axes=-1, out_axes=-1)
+        log_slopes = jnp.zeros_like(values[0])
+        for made in self.mades:
+            values, slopes = forward(made.rows(conditions, values), values)
+            values, log_slopes = values[::-1], log_slopes + jnp.sum(slopes, axis=0)
+        return _log_standard_normal(values, log_slopes)
+
+
+def _log_standard_normal(u, log_slope):
+    return log_slope - 0.5 * jnp.sum(u**2, axis=0) - np.float32(0.5 * LOG_2PI * u.shape[0])
 
 
 def _build_flow(key, dim, features, layers, hidden, activation, transform) -> Flow:

@@ -10,6 +10,7 @@ is left to do per pair of condition and value concerns the seeing units alone, w
 the work where there are few dimensions.
 """
 
+import itertools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -29,12 +30,11 @@ class Conditioned(eqx.Module):
 
     def rest(self, value: Float[Array, " dim"]) -> Float[Array, "kinds dim-1 size"]:
         """Parameters of all conditionals but the first."""
-        made = self.made
-        into, between, out_of = made.masks()
-        h = made.activation(value[:-1] @ (made.value * into) + self.offsets[0])
-        for layer, offset in zip(made.middle, self.offsets[1:], strict=True):
-            h = made.activation(h @ (layer.seeing * between) + offset)
-        return self.others + (h @ (made.last.seeing * out_of)).reshape(self.others.shape)
+        made, h = self.made, value[:-1]
+        *hidden, last = made.between_seeing()
+        for weights, offset in zip(hidden, self.offsets, strict=True):
+            h = made.activation(h @ weights + offset)
+        return self.others + (h @ last).reshape(self.others.shape)
 
     def __call__(self, value: Float[Array, " dim"]) -> Float[Array, "kinds dim size"]:
         """Parameters of every conditional."""
@@ -42,20 +42,20 @@ class Conditioned(eqx.Module):
 
 
 class Layer(eqx.Module):
-    """Weights out of a hidden layer: its blind units feed everything, its seeing units what sees as much."""
+    """A dense layer."""
 
-    blind: Float[Array, "blind out"]
-    bias: Float[Array, " out"]
-    seeing: Float[Array, "seeing seeing_out"]
+    weights: Float[Array, "outputs inputs"]
+    bias: Float[Array, " outputs"]
 
 
 class MADE(eqx.Module):
-    """Masked network from a condition and a value to kinds x size numbers per dimension."""
+    """Masked network from a condition and a value to kinds x size numbers per dimension.
 
-    context: eqx.nn.Linear
-    value: Float[Array, "dim-1 seeing"]
-    middle: tuple[Layer, ...]
-    last: Layer
+    Inputs are the condition and all but the last dimension of the value; hidden units are in order of degree,
+    so the blind ones come first.
+    """
+
+    layers: tuple[Layer, ...]
     outputs: tuple[int, int, int] = eqx.field(static=True)
     activation: Callable = eqx.field(static=True)
 
@@ -76,62 +76,105 @@ class MADE(eqx.Module):
                 f"hidden layers of {width} units are too narrow for {dim} parameters: some would not "
                 f"depend on others. Use at least {dim} units."
             )
-        keys = jax.random.split(key, len(hidden) + 1)
-        seeing = len(_degrees(width, dim))
         self.outputs, self.activation = (kinds, dim, size), activation
-        self.context = eqx.nn.Linear(features, width, dtype=jnp.float32, key=keys[0])
-        self.value = _normal(keys[1], dim, dim - 1, seeing)
-        self.middle = tuple(
-            Layer(
-                _normal(jax.random.fold_in(k, 0), width, width - seeing, width),
-                jnp.zeros(width, jnp.float32),
-                _normal(jax.random.fold_in(k, 1), width, seeing, seeing),
-            )
-            for k in keys[2:]
-        )
-        # Zero outputs make a flow the identity: training starts at the prior.
-        self.last = Layer(
-            jnp.zeros((width - seeing, kinds * dim * size), jnp.float32),
-            jnp.zeros(kinds * dim * size, jnp.float32),
-            jnp.zeros((seeing, kinds * (dim - 1) * size), jnp.float32),
+        context, value, *between = jax.random.split(key, len(hidden) + 1)
+        context = eqx.nn.Linear(features, width, dtype=jnp.float32, key=context)
+        assert context.bias is not None
+        into = jnp.concatenate([context.weight, _normal(value, dim, width, dim - 1)], axis=1)
+        self.layers = (
+            Layer(into, context.bias),
+            *(Layer(_normal(k, width, width, width), jnp.zeros(width, jnp.float32)) for k in between),
+            # Zero outputs make a flow the identity: training starts at the prior.
+            Layer(jnp.zeros((kinds * dim * size, width)), jnp.zeros(kinds * dim * size)),
         )
 
     def __call__(self, condition: Float[Array, " features"]) -> Conditioned:
-        total, offsets = self.context(condition), []
-        for layer in (*self.middle, self.last):
-            blind = layer.blind.shape[0]
+        """Ready for many values: all that depends on the condition alone is done."""
+        blind, offsets = self.blind, []
+        first, *others = self.layers
+        total = condition @ first.weights[:, : self.features].T + first.bias
+        for layer in others:
             offsets.append(total[blind:])
-            total = self.activation(total[:blind]) @ layer.blind + layer.bias
+            total = self.activation(total[:blind]) @ layer.weights[:, :blind].T + layer.bias
         outputs = total.reshape(self.outputs)
         return Conditioned(self, tuple(offsets), outputs[:, :1], outputs[:, 1:])
+
+    def rows(
+        self, conditions: Float[Array, "features batch"], values: Float[Array, "dim batch"]
+    ) -> Float[Array, "kinds dim size batch"]:
+        """Parameters of every conditional for one value per condition, in half as many products.
+
+        Rows lie along the last axis: a product is then as wide as the batch, which fills the vectors of a CPU
+        whatever the number of units.
+        """
+        h = jnp.concatenate([conditions, values[:-1]])
+        *hidden, last = zip(self.layers, self.masks(), strict=True)
+        for layer, mask in hidden:
+            h = self.activation(_plus((layer.weights * mask) @ h, layer.bias))
+        layer, mask = last
+        return _plus((layer.weights * mask) @ h, layer.bias).reshape(*self.outputs, -1)
 
     @property
     def dim(self) -> int:
         return self.outputs[1]
 
-    def masks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Constants of the compiled program rather than arrays of the model: they are never trained."""
+    @property
+    def features(self) -> int:
+        return self.layers[0].weights.shape[-1] - (self.dim - 1)
+
+    @property
+    def blind(self) -> int:
+        """How many units of a hidden layer see the condition only."""
+        return int(np.sum(self.degrees() == 0))
+
+    def degrees(self) -> np.ndarray:
+        return _degrees(self.layers[0].bias.shape[-1], self.dim)
+
+    def masks(self) -> list[np.ndarray]:
+        """Which weights exist. Constants of the compiled program rather than arrays of the model."""
         kinds, dim, size = self.outputs
-        degrees = _degrees(self.context.out_features, dim)  # pyright: ignore[reportArgumentType]
-        later = np.arange(1, dim)
-        into = later[:, None] <= degrees[None, :]
-        between = degrees[:, None] <= degrees[None, :]
-        out_of = degrees[:, None] <= np.tile(np.repeat(later, size), kinds)[None, :]
-        return into.astype(np.float32), between.astype(np.float32), out_of.astype(np.float32)
+        degrees, later = self.degrees(), np.arange(1, dim)
+        into = np.concatenate([np.zeros(self.features, int), later])
+        out_of = np.tile(np.repeat(np.arange(dim), size), kinds)
+        levels = [into, *[degrees] * (len(self.layers) - 1), out_of]
+        return [(a[None, :] <= b[:, None]).astype(np.float32) for a, b in itertools.pairwise(levels)]
+
+    def between_seeing(self) -> list[Array]:
+        """The weights that a value meets: from its dimensions to seeing units, on to others, to outputs."""
+        (kinds, dim, size), blind, seeing = self.outputs, self.blind, self.degrees().size - self.blind
+        weights = [(layer.weights * mask).T for layer, mask in zip(self.layers, self.masks(), strict=True)]
+        last = weights[-1][blind:].reshape(seeing, kinds, dim, size)[:, :, 1:]
+        return [
+            weights[0][self.features :, blind:],
+            *[w[blind:, blind:] for w in weights[1:-1]],
+            last.reshape(seeing, kinds * (dim - 1) * size),
+        ]
+
+
+@jax.custom_vjp
+def _plus(y: Float[Array, "units batch"], bias: Float[Array, " units"]) -> Float[Array, "units batch"]:
+    """Adds a bias. Its gradient, a sum along rows, is a product with ones: XLA's sums are slow on CPUs."""
+    return y + bias[:, None]
+
+
+_plus.defvjp(
+    lambda y, bias: (_plus(y, bias), None),
+    lambda _, g: (g, g @ np.ones(g.shape[1], np.float32)),
+)
 
 
 def _degrees(width: int, dim: int) -> np.ndarray:
-    """Degrees of the seeing units, ascending: as many of each, and of the blind ones, as division allows.
+    """Degrees of hidden units, ascending: as many of each as division allows.
 
-    Rounded down to a multiple of 16 (8 if there are few): products of such widths take about half as long
-    per number as those of 40 or 50 columns on CPUs with wide vectors.
+    The number of those above zero is rounded down to a multiple of 16 (8 if there are few): products of such
+    widths take about half as long per number as those of 40 or 50 columns on CPUs with wide vectors.
     """
     seeing = width - -(-width // dim)
     rounded = seeing - seeing % (16 if seeing >= 32 else 8)
     seeing = rounded if rounded >= dim - 1 else seeing
-    return np.sort(1 + np.arange(seeing) % max(dim - 1, 1))
+    return np.sort(np.concatenate([np.zeros(width - seeing, int), 1 + np.arange(seeing) % max(dim - 1, 1)]))
 
 
 def _normal(key: PRNGKeyArray, inputs: int, rows: int, columns: int) -> Array:
-    """Weights of so many rows, of units with so many inputs in all."""
+    """Weights of so many rows, for units with so many inputs in all."""
     return jax.random.normal(key, (rows, columns), jnp.float32) / np.float32(np.sqrt(inputs + 1))

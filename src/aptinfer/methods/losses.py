@@ -55,7 +55,7 @@ class MaximumLikelihood(Loss):
     """-log q(v | x): exact for parameters drawn from the prior."""
 
     def __call__(self, estimator, batch):
-        return -log_prob_pairs(estimator, batch.x, batch.candidates[:, :1])[:, 0]
+        return -estimator.log_prob_rows(batch.x, batch.candidates[:, 0])
 
 
 @dataclass(frozen=True)
