@@ -1,1 +1,46 @@
-"""Is the posterior right? Each file answers with one kind of evidence."""
+"""Is the posterior right? Each file answers with one kind of evidence.
+
+Names are imported when they are first used, so that `import aptinfer.diagnostics` does not load JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_WHERE = {
+    "c2st": "two_sample",
+    "c2st_published": "two_sample",
+    "mmd2": "two_sample",
+    "sliced_wasserstein": "two_sample",
+    "kde_log_density": "kde",
+    "median_distance": "distance",
+}
+_MODULES = ("two_sample",)
+
+__all__ = [*_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(importlib.import_module(f"aptinfer.diagnostics.{_WHERE[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"aptinfer.diagnostics.{name}")
+    else:
+        from aptinfer.checks import nearest
+
+        raise AttributeError(f"module 'aptinfer.diagnostics' has no {name!r}. {nearest(name, __all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from aptinfer.diagnostics import two_sample as two_sample
+    from aptinfer.diagnostics.distance import median_distance as median_distance
+    from aptinfer.diagnostics.kde import kde_log_density as kde_log_density
+    from aptinfer.diagnostics.two_sample import c2st as c2st
+    from aptinfer.diagnostics.two_sample import c2st_published as c2st_published
+    from aptinfer.diagnostics.two_sample import mmd2 as mmd2
+    from aptinfer.diagnostics.two_sample import sliced_wasserstein as sliced_wasserstein

@@ -8,8 +8,9 @@ and report its accuracy on rows it was not trained on. The best possible accurac
 so 0.5 means that the sets cannot be told apart and 1.0 that they do not overlap. A trained
 classifier reaches at most that; published values are comparable only for the same classifier.
 This one is scikit-learn's `MLPClassifier` with its default settings and two hidden layers of
-10·dim ReLU units, on inputs standardised by the reference, averaged over five shuffled folds.
-All folds train side by side in one compiled program.
+10·dim ReLU units, on inputs standardised by the reference, averaged over five shuffled folds. It
+draws the same random numbers: folds, initial weights and minibatches are those of
+`c2st_published`, and only rounding differs. All folds train side by side in one compiled program.
 
 References: Lopez-Paz & Oquab, "Revisiting classifier two-sample tests", ICLR 2017; Lueckmann et
 al., "Benchmarking simulation-based inference", AISTATS 2021.
@@ -17,7 +18,7 @@ al., "Benchmarking simulation-based inference", AISTATS 2021.
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -26,22 +27,20 @@ import numpy as np
 from jax import Array, lax
 
 from aptinfer import checks
+from aptinfer.diagnostics import arrays
+from aptinfer.diagnostics.two_sample.published import MAXIMUM_EPOCHS, MINIMUM_ROWS, REASON, standardised
 
 __all__ = ["c2st"]
 
-MINIMUM_ROWS = 100
-
-# scikit-learn's defaults; MAXIMUM_EPOCHS is the published recipe's.
+# scikit-learn's defaults.
 BATCH = 200
 LEARNING_RATE = 1e-3
 DECAY_1, DECAY_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 PENALTY = 1e-4
 TOLERANCE = 1e-4
 PATIENCE = 10
-MAXIMUM_EPOCHS = 10_000
 
-# Beyond this many standard deviations a row is separable anyway; squares stay finite in float32.
-FARTHEST = 1e6
+EPOCHS_PER_CALL = 20  # the host shuffles so many epochs ahead
 
 Weights = list[tuple[Array, Array]]
 
@@ -57,7 +56,7 @@ def c2st(samples: object, reference: object, *, seed: int = 1, folds: int = 5) -
     Args:
         samples: `(n, dim)` array, at least 100 rows, such as draws from a posterior estimate.
         reference: `(m, dim)` array, at least 100 rows, draws from the truth.
-        seed: fixes the folds, the initial weights and the minibatches.
+        seed: fixes the folds, the initial weights and the minibatches; published values use 1.
         folds: number of folds; every row is tested once.
 
     Returns:
@@ -69,48 +68,65 @@ def c2st(samples: object, reference: object, *, seed: int = 1, folds: int = 5) -
         >>> 0.4 < score < 0.6
         True
     """
-    first, second = _rows("samples", samples), _rows("reference", reference)
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(
-            f"samples and reference must have equally many columns, one per parameter; got shapes "
-            f"{first.shape} and {second.shape}."
-        )
-    seed = checks.positive_int("seed", seed, minimum=0)
+    first, second = arrays.pair(samples, reference, minimum=MINIMUM_ROWS, reason=REASON)
+    seed = checks.whole_seed(seed)
     folds = checks.positive_int("folds", folds, minimum=2)
     size = min(len(first), len(second))
     if folds > size:
         raise ValueError(f"folds must be at most the number of rows, {size}; got {folds}.")
 
-    centre, scale = second.mean(0), second.std(0)
-    # A constant column has no scale; where the samples differ from it, they still differ.
-    scale = np.where(scale > 0, scale, 1.0)
-
+    rows = standardised(first, second)
     rng = np.random.default_rng(seed)
-    thinned = [x if len(x) == size else rng.choice(x, size, replace=False) for x in (first, second)]
-    rows = (np.concatenate(thinned) - centre) / scale
-    rows = np.clip(rows, -FARTHEST, FARTHEST).astype(np.float32)
-    labels = np.repeat(np.array([0, 1], np.float32), size)
+    parts = rows[: len(second)], rows[len(second) :]
+    parts = [x if len(x) == size else rng.choice(x, size, replace=False) for x in parts]
+    rows, labels = np.concatenate(parts), np.repeat(np.array([0, 1], np.float32), size)
 
-    shuffled = rng.permutation(2 * size)
-    tests = np.array_split(shuffled, folds)
-    trains = [np.setdiff1d(shuffled, test, assume_unique=True) for test in tests]
-    key = jax.random.key(rng.integers(2**32, dtype=np.uint32))
-    weights = _glorot(rng, rows.shape[1])
-    right = _right(key, weights, rows, labels, *_padded(tests), *_padded(trains))
+    tests, trains = _folds(seed, 2 * size, folds)
+    sizes = [len(train) for train in trains]
+    test, tested = _padded(tests)
+    train, used = _padded(trains)
+    states = _start(_glorot(np.random.RandomState(seed), rows.shape[1]), folds)
+    for orders in _orders(seed, rows.shape[1], sizes):
+        states = _train(states, rows, labels, train, used, orders)
+        if not np.any(_training(states)):
+            break
+    right = _right(states.weights, rows, labels, test, tested)
     accuracies = np.asarray(right, np.float64) / [len(test) for test in tests]
     return float(accuracies.mean())
 
 
-def _rows(name: str, value: object) -> np.ndarray:
-    array = checks.finite_array(name, value)
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"{name} must have shape (n, dim), one draw per row; got shape {array.shape}.")
-    if len(array) < MINIMUM_ROWS:
-        raise ValueError(
-            f"{name} must have at least {MINIMUM_ROWS} rows for a classifier to learn from; got "
-            f"{len(array)}. Draw more; published values use 10000."
-        )
-    return array
+def _folds(seed: int, size: int, folds: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Test and training rows of every fold, the same that scikit-learn's `KFold` makes."""
+    shuffled = np.arange(size)
+    np.random.RandomState(seed).shuffle(shuffled)
+    fold = np.empty(size, int)
+    for number, part in enumerate(np.array_split(shuffled, folds)):
+        fold[part] = number
+    numbers = range(folds)
+    return [np.flatnonzero(fold == k) for k in numbers], [np.flatnonzero(fold != k) for k in numbers]
+
+
+def _orders(seed: int, dim: int, sizes: Sequence[int]) -> Iterator[np.ndarray]:
+    """The order of each fold's training rows in each epoch, `(EPOCHS_PER_CALL, folds, longest)` at a time.
+
+    Every fold's classifier starts from the same seed, whose generator draws the initial weights first and
+    then shuffles once per epoch; folds of equal size see the same orders. Where a fold is one row shorter
+    than another, the row that does not count comes last.
+    """
+    longest = max(sizes)
+    generators = {size: np.random.RandomState(seed) for size in sorted(set(sizes))}
+    for generator in generators.values():
+        _glorot(generator, dim)
+    last = {size: np.arange(longest, dtype=np.int32) for size in generators}
+    for _ in range(MAXIMUM_EPOCHS // EPOCHS_PER_CALL):
+        orders = np.empty((EPOCHS_PER_CALL, len(sizes), longest), np.int32)
+        for epoch in range(EPOCHS_PER_CALL):
+            for size, generator in generators.items():
+                shuffled = np.arange(size)
+                generator.shuffle(shuffled)
+                last[size][:size] = last[size][shuffled]
+            orders[epoch] = [last[size] for size in sizes]
+        yield orders
 
 
 def _padded(indices: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -132,64 +148,52 @@ class _Training(NamedTuple):
     stalled: Array
 
 
+def _start(weights: Weights, folds: int) -> _Training:
+    """All folds, one per row of every leaf, with the same initial weights."""
+    zeros = jax.tree.map(jnp.zeros_like, weights)
+    one = _Training(weights, zeros, zeros, jnp.float32(0), jnp.float32(jnp.inf), jnp.int32(0))
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * folds), one)
+
+
+def _training(state: _Training) -> Array:
+    return state.stalled <= PATIENCE
+
+
 @jax.jit
-def _right(
-    key: Array,
-    weights: Weights,
-    rows: Array,
-    labels: Array,
-    test: Array,
-    tested: Array,
-    train: Array,
-    used: Array,
-) -> Array:
-    """The number of correctly classified test rows of each fold.
+def _train(
+    states: _Training, rows: Array, labels: Array, train: Array, used: Array, orders: Array
+) -> _Training:
+    """All folds, one epoch per entry of `orders` or until the last fold has stopped.
 
-    One `while_loop` trains all folds until the last has stopped; those that stopped before keep
-    their weights. As in the published recipe, where each fold starts from the same random state,
-    the folds share their initial weights and the order of their rows.
+    Those that stopped before keep their weights.
     """
-    folds, size = train.shape
-
-    def training(state: _Training) -> Array:
-        return state.stalled <= PATIENCE
 
     def unfinished(carry: tuple[Array, _Training]) -> Array:
         epoch, states = carry
-        return jnp.any(training(states)) & (epoch < MAXIMUM_EPOCHS)
+        return jnp.any(_training(states)) & (epoch < len(orders))
 
     def one_epoch(carry: tuple[Array, _Training]) -> tuple[Array, _Training]:
         epoch, states = carry
-        order = _permutation(jax.random.fold_in(key, epoch), size)
 
-        def one_fold(state: _Training, index: Array, counts: Array) -> _Training:
+        def one_fold(state: _Training, index: Array, counts: Array, order: Array) -> _Training:
             index, counts = index[order], counts[order]
             new = _epoch(state, rows[index], labels[index], counts)
-            return jax.tree.map(functools.partial(jnp.where, training(state)), new, state)
+            return jax.tree.map(functools.partial(jnp.where, _training(state)), new, state)
 
-        return epoch + 1, jax.vmap(one_fold)(states, train, used)
+        return epoch + 1, jax.vmap(one_fold)(states, train, used, orders[epoch])
 
-    def correct(state: _Training, index: Array, counts: Array) -> Array:
-        right = (_logits(state.weights, rows[index]) > 0) == (labels[index] > 0)
+    return lax.while_loop(unfinished, one_epoch, (jnp.int32(0), states))[1]
+
+
+@jax.jit
+def _right(weights: Weights, rows: Array, labels: Array, test: Array, tested: Array) -> Array:
+    """The number of correctly classified test rows of each fold."""
+
+    def correct(weights: Weights, index: Array, counts: Array) -> Array:
+        right = (_logits(weights, rows[index]) > 0) == (labels[index] > 0)
         return jnp.sum(counts * right.astype(jnp.float32))
 
-    zeros = jax.tree.map(jnp.zeros_like, weights)
-    start = _Training(weights, zeros, zeros, jnp.float32(0), jnp.float32(jnp.inf), jnp.int32(0))
-    starts = jax.tree.map(lambda leaf: jnp.stack([leaf] * folds), start)
-    _, states = lax.while_loop(unfinished, one_epoch, (jnp.int32(0), starts))
-    return jax.vmap(correct)(states, test, tested)
-
-
-def _permutation(key: Array, size: int) -> Array:
-    """A random order of `size` rows, fast: sort one word of random bits and index per row.
-
-    Sorting pairs, as `jax.random.permutation` does, takes five times as long on CPUs. Rows whose
-    random bits agree keep their order, which does not matter for minibatches.
-    """
-    width = max(1, (size - 1).bit_length())
-    bits = jax.random.bits(key, (size,), "uint32")
-    words = lax.sort((bits << jnp.uint32(width)) | lax.iota(jnp.uint32, size))
-    return (words & jnp.uint32(2**width - 1)).astype(jnp.int32)
+    return jax.vmap(correct)(weights, test, tested)
 
 
 def _epoch(state: _Training, rows: Array, labels: Array, used: Array) -> _Training:
@@ -210,7 +214,7 @@ def _epoch(state: _Training, rows: Array, labels: Array, used: Array) -> _Traini
     )
 
 
-def _glorot(rng: np.random.Generator, dim: int) -> Weights:
+def _glorot(rng: np.random.RandomState, dim: int) -> Weights:
     """Weights and biases uniform within ± sqrt(6 / (fan in + fan out)); two hidden layers."""
     layers = []
     for fan_in, fan_out in itertools.pairwise([dim, 10 * dim, 10 * dim, 1]):
@@ -239,13 +243,18 @@ def _loss(weights: Weights, rows: Array, labels: Array, used: Array) -> Array:
 
 
 def _adam(state: _Training, minibatch: tuple[Array, Array, Array]) -> tuple[_Training, Array]:
-    """One step of Adam, with scikit-learn's placement of epsilon; returns loss × batch size."""
+    """One step of Adam, with scikit-learn's placement of epsilon; returns loss × batch size.
+
+    The last minibatch of a fold that is a row shorter than another may be empty, and changes nothing.
+    """
     rows, labels, used = minibatch
     loss, gradient = jax.value_and_grad(_loss)(state.weights, rows, labels, used)
-    steps = state.steps + 1
-    rate = LEARNING_RATE * jnp.sqrt(1 - DECAY_2**steps) / (1 - DECAY_1**steps)
-    mean = jax.tree.map(lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, state.mean, gradient)
-    square = jax.tree.map(lambda v, g: DECAY_2 * v + (1 - DECAY_2) * g * g, state.square, gradient)
+    some = (jnp.sum(used) > 0).astype(jnp.float32)
+    steps = state.steps + some
+    new_1, new_2 = some * (1 - DECAY_1), some * (1 - DECAY_2)
+    rate = some * LEARNING_RATE * jnp.sqrt(1 - DECAY_2**steps) / (1 - DECAY_1**steps)
+    mean = jax.tree.map(lambda m, g: (1 - new_1) * m + new_1 * g, state.mean, gradient)
+    square = jax.tree.map(lambda v, g: (1 - new_2) * v + new_2 * g * g, state.square, gradient)
     weights = jax.tree.map(
         lambda w, m, v: w - rate * m / (jnp.sqrt(v) + EPSILON), state.weights, mean, square
     )
