@@ -13,6 +13,7 @@ from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.density import DensityEstimator
 from aptinfer.estimators.mog import Mixture
 
+NARROWEST = 0.5  # initial width of a component, in units of the prior
 LOG_DIAGONAL = 12.0  # widths between e^-12 and e^12, so that no step can overflow float32
 
 
@@ -52,9 +53,12 @@ class MDN:
         outputs = k + k * n + k * n * n
         weights, spread = jax.random.split(key)
         linear = eqx.nn.Linear(features, outputs, dtype=jnp.float32, key=weights)
-        # Start near the prior N(0, I): narrow enough to differ, spread enough to specialise.
-        means = jax.random.normal(spread, (k * n,), jnp.float32) * (0.0 if k == 1 else 0.5)
-        bias = jnp.concatenate([jnp.zeros(k), means, jnp.zeros(k * n * n)]).astype(jnp.float32)
+        # Start near the prior N(0, I), apart from each other and no wider than so many have to be to cover
+        # it: a wide component lingers as a tail of what the others have learned.
+        width = np.float32(max(NARROWEST, k ** (-1 / n)))
+        means = jax.random.normal(spread, (k * n,), jnp.float32) * np.sqrt(1 - width**2)
+        factors = jnp.tile(-jnp.log(width) * jnp.eye(n), (k, 1, 1))
+        bias = jnp.concatenate([jnp.zeros(k), means, factors.ravel()]).astype(jnp.float32)
         scale = np.float32(0.1)
         return MixtureHead(
             eqx.tree_at(lambda layer: (layer.weight, layer.bias), linear, (linear.weight * scale, bias)), k, n
