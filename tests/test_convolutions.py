@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aptinfer import problems
-from aptinfer.estimators.convolutions import CNN, WIDEST, Convolutional, pooled_by_product, pooled_by_xla
+from aptinfer.estimators.convolutions import CNN, WIDEST, pooled_by_product, pooled_by_xla
 from aptinfer.estimators.embeddings import build_embedding
 
 
@@ -51,12 +51,12 @@ def test_an_image_becomes_a_vector():
 
 def test_every_convolution_may_have_settings_of_its_own():
     spec = CNN(channels=(2, 3), kernel=(3, 2), padding=(1, 0), pool=(1, 2), hidden=(4,))
-    network = spec.build(jax.random.key(0), (1, 6, 6))
+    network = eqx.filter_eval_shape(spec.build, jax.random.key(0), (1, 6, 6))
     x = jax.ShapeDtypeStruct((6, 6, 1), np.float32)
     first, second = network.convolutions
     assert [first.kernel.shape, second.kernel.shape] == [(2, 1, 3, 3), (3, 2, 2, 2)]
-    assert jax.eval_shape(first, x).shape == (6, 6, 2)
-    assert jax.eval_shape(lambda x: second(first(x)), x).shape == (2, 2, 3)
+    assert jax.eval_shape(lambda first, x: first(x), first, x).shape == (6, 6, 2)
+    assert jax.eval_shape(lambda a, b, x: b(a(x)), first, second, x).shape == (2, 2, 3)
     # One number for all is the same number for each.
     same = CNN(channels=(2, 3), kernel=(5, 5), padding=(2, 2), pool=(2, 2))
     assert same.layers() == CNN(channels=(2, 3)).layers()
@@ -65,15 +65,15 @@ def test_every_convolution_may_have_settings_of_its_own():
 def test_the_network_of_the_paper():
     """Sizes and numbers of weights as the paper states them, for three species on a lattice of 100 x 100."""
     network = problems.get("rock_paper_scissors").network
-    embedding, features = build_embedding(network["embedding"], jax.random.key(0), (3, 100, 100))
-    assert isinstance(embedding, Convolutional)
+    key = jax.random.key(0)
+    embedding = eqx.filter_eval_shape(network["embedding"].build, key, (3, 100, 100))
 
     def weights(module):
-        return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(module, eqx.is_array)))
+        return sum(leaf.size for leaf in jax.tree.leaves(module))
 
     shapes, h = [], jax.ShapeDtypeStruct((100, 100, 3), np.float32)
     for convolution in embedding.convolutions:
-        h = jax.eval_shape(convolution, h)
+        h = jax.eval_shape(lambda convolution, h: convolution(h), convolution, h)
         shapes.append(h.shape)
     assert shapes == [(100, 100, 8), (32, 32, 8), (15, 15, 8), (6, 6, 16), (2, 2, 32), (1, 1, 32)]
     per_layer = [weights(convolution) for convolution in embedding.convolutions]
@@ -83,7 +83,7 @@ def test_the_network_of_the_paper():
     assert embedding.activation is jax.nn.relu
     assert embedding.dense.activation is jnp.tanh
     # The paper's single Gaussian has 612; ours also has the weights of the mixture's one logit.
-    head = network["estimator"].build(jax.random.key(0), 3, features)
+    head = eqx.filter_eval_shape(network["estimator"].build, key, 3, 50)
     assert weights(head) == 612 + 51
 
 

@@ -101,13 +101,15 @@ def test_the_simulator_runs_behind_the_common_call(name):
 
 @pytest.mark.parametrize("name", problems.list())
 def test_the_network_of_the_paper_takes_the_data(name):
-    problem, key = problems.get(name), jax.random.key(0)
-    dim = problem.prior.dim
-    method = apt.APT(**problem.network)
-    embedding, features = build_embedding(method.embedding, key, problem.observation.shape)
-    network = Embedded(embedding, method.estimator.build(key, dim, features))
+    problem = problems.get(name)
+    method, dim = apt.APT(**problem.network), problem.prior.dim
+
+    def log_prob(key, x, theta):
+        embedding, features = build_embedding(method.embedding, key, x.shape)
+        return Embedded(embedding, method.estimator.build(key, dim, features))(x).log_prob(theta)
+
     x, theta = (jax.ShapeDtypeStruct(shape, np.float32) for shape in (problem.observation.shape, (dim,)))
-    assert jax.eval_shape(lambda x, theta: network(x).log_prob(theta), x, theta).shape == ()
+    assert jax.eval_shape(log_prob, jax.random.key(0), x, theta).shape == ()
 
 
 def test_two_moons_likelihood_integrates_to_one():

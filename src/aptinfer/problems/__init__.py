@@ -19,6 +19,8 @@ _NAMES = (
     "lotka_volterra",
     "lotka_volterra_raw",
     "lotka_volterra_noisy",
+    "mg1",
+    "rock_paper_scissors",
 )
 
 
