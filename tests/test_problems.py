@@ -99,6 +99,18 @@ def test_the_simulator_runs_behind_the_common_call(name):
     assert {outcome.status for outcome in outcomes} <= allowed
 
 
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("name", problems.list())
+def test_the_simulator_keeps_its_types(name, double):
+    problem = problems.get(name)
+    assert isinstance(problem.simulator, apt.JaxSimulator)
+    theta = jax.ShapeDtypeStruct((3, problem.prior.dim), np.float32)
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"), jax.enable_x64(double):
+        keys = jax.random.split(jax.random.key(0), 3)
+        x = jax.eval_shape(jax.vmap(problem.simulator.function), keys, theta)
+    assert (x.shape, x.dtype) == ((3, *problem.observation.shape), np.float32)
+
+
 @pytest.mark.parametrize("name", problems.list())
 def test_the_network_of_the_paper_takes_the_data(name):
     problem = problems.get(name)

@@ -19,6 +19,7 @@ THETAS = {
     "predators die out, prey may grow": (-5.0, 1.0, -3.5, -4.5),
     "both die out, and nothing happens any more": (-4.5, 1.2, -4.0, -1.0),
     "few and slow events": (-5.0, -4.0, -5.0, -5.0),
+    "deaths of predators only": (-30.0, -8.0, -30.0, -30.0),
 }
 # From 1,000 simulations that did not fail (Papamakarios, Sterratt & Murray 2019, code).
 PILOT = 1000
@@ -107,6 +108,18 @@ def test_where_nothing_can_happen_the_state_stays(series):
     empty = np.all(ended[:, 100] == 0, axis=1)
     assert empty.mean() > 0.5
     assert np.all(ended[empty, 100:] == 0)
+
+
+def test_a_recorded_state_is_that_after_the_next_event(series):
+    # Of 50 predators, each lives for an exponential time. The next one to die counts as dead already.
+    ours = series["deaths of predators only"]
+    n, rate = len(ours), np.exp(-8.0)
+    assert np.all(ours[:, :, 1] == 100)
+    assert np.all(ours[:, 1, 0] <= 49)
+    for k in (50, 150):
+        died = 1 - np.exp(-rate * 0.2 * k)
+        error = np.sqrt(50 * died * (1 - died) / n)
+        assert abs(ours[:, k, 0].mean() - (49 - 50 * died)) < 5 * error
 
 
 def test_statistics_agree_with_numpy(series):

@@ -20,8 +20,7 @@ def in_numpy(rng, theta, n, size, steps, gain):
     mu, sigma, diffusion = 10 ** np.array(theta)
     a = b = c = np.full((n, size, size), mu / (3 * mu + sigma))
 
-    def changed(prey, own, hunter, empty):
-        del prey  # what a species eats dies, but feeds nobody
+    def changed(own, hunter, empty):
         neighbours = sum(np.roll(own, shift, axis) for shift in (-1, 1) for axis in (1, 2))
         drift = diffusion * size**2 * (neighbours - 4 * own) + mu * own * empty - sigma * own * hunter
         deviation = gain * np.sqrt(own * (mu * np.maximum(empty, 0) + sigma * hunter))
@@ -29,7 +28,7 @@ def in_numpy(rng, theta, n, size, steps, gain):
 
     for _ in range(steps):
         empty = 1 - a - b - c
-        a, b, c = changed(b, a, c, empty), changed(c, b, a, empty), changed(a, c, b, empty)
+        a, b, c = changed(a, c, empty), changed(b, a, empty), changed(c, b, empty)
     return np.stack([a, b, c], axis=1)
 
 
