@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from aptinfer import problems
 from aptinfer.estimators.convolutions import CNN, WIDEST, pooled_by_product, pooled_by_xla
 from aptinfer.estimators.embeddings import build_embedding
 
@@ -48,6 +49,44 @@ def test_an_image_becomes_a_vector():
     assert np.ptp(vectors, axis=0).max() > 1e-3
 
 
+def test_every_convolution_may_have_settings_of_its_own():
+    spec = CNN(channels=(2, 3), kernel=(3, 2), padding=(1, 0), pool=(1, 2), hidden=(4,))
+    network = eqx.filter_eval_shape(spec.build, jax.random.key(0), (1, 6, 6))
+    x = jax.ShapeDtypeStruct((6, 6, 1), np.float32)
+    first, second = network.convolutions
+    assert [first.kernel.shape, second.kernel.shape] == [(2, 1, 3, 3), (3, 2, 2, 2)]
+    assert jax.eval_shape(lambda first, x: first(x), first, x).shape == (6, 6, 2)
+    assert jax.eval_shape(lambda a, b, x: b(a(x)), first, second, x).shape == (2, 2, 3)
+    # One number for all is the same number for each.
+    same = CNN(channels=(2, 3), kernel=(5, 5), padding=(2, 2), pool=(2, 2))
+    assert same.layers() == CNN(channels=(2, 3)).layers()
+
+
+def test_the_network_of_the_paper():
+    """Sizes and numbers of weights as the paper states them, for three species on a lattice of 100 x 100."""
+    network = problems.get("rock_paper_scissors").network
+    key = jax.random.key(0)
+    embedding = eqx.filter_eval_shape(network["embedding"].build, key, (3, 100, 100))
+
+    def weights(module):
+        return sum(leaf.size for leaf in jax.tree.leaves(module))
+
+    shapes, h = [], jax.ShapeDtypeStruct((100, 100, 3), np.float32)
+    for convolution in embedding.convolutions:
+        h = jax.eval_shape(lambda convolution, h: convolution(h), convolution, h)
+        shapes.append(h.shape)
+    assert shapes == [(100, 100, 8), (32, 32, 8), (15, 15, 8), (6, 6, 16), (2, 2, 32), (1, 1, 32)]
+    per_layer = [weights(convolution) for convolution in embedding.convolutions]
+    assert per_layer == [224, 584, 584, 1168, 2080, 4128]
+    assert sum(per_layer) == 8768
+    assert weights(embedding.dense) == 1650 + 2550
+    assert embedding.activation is jax.nn.relu
+    assert embedding.dense.activation is jnp.tanh
+    # The paper's single Gaussian has 612; ours also has the weights of the mixture's one logit.
+    head = eqx.filter_eval_shape(network["estimator"].build, key, 3, 50)
+    assert weights(head) == 612 + 51
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [((20,), r"images of shape \(channels, height, width\); x has shape \(20,\)"), ((1, 4, 4), "too small")],
@@ -60,5 +99,9 @@ def test_other_shapes_are_refused_with_advice(shape, message):
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="CNN kernel"):
         CNN(kernel=0)
+    with pytest.raises(ValueError, match="CNN pool must be a whole number of at least 1, got 0"):
+        CNN(pool=(2, 0))
+    with pytest.raises(ValueError, match=r"CNN padding must be one number, or one for each of 2 channels"):
+        CNN(padding=(1, 2, 3))
     with pytest.raises(TypeError, match="chanels"):
         CNN(chanels=(3,))  # pyright: ignore[reportCallIssue]

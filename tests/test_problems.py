@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+import aptinfer as apt
 from aptinfer import problems
 from aptinfer.diagnostics.two_sample import c2st
 from aptinfer.errors import SamplingError
+from aptinfer.estimators.embeddings import Embedded, build_embedding
 from aptinfer.problems.problem import Problem
 from aptinfer.protocols import Rows, Status
 
@@ -45,6 +47,7 @@ THETAS = {
     "two_moons": [(0.3, -0.7), (-0.5, -0.2)],
     "slcp": [(-0.7, -2.9, -1.0, -0.9, 0.6), (1.0, 0.5, 1.5, -0.4, -2.0)],
 }
+EXACT = [name for name in problems.list() if problems.get(name).log_likelihood is not None]
 CASES = [(name, theta) for name, thetas in THETAS.items() for theta in thetas]
 
 
@@ -89,9 +92,36 @@ def test_the_simulator_runs_behind_the_common_call(name):
     problem = problems.get(name)
     theta = problem.prior.sample(np.random.default_rng(0), 5)
     outcomes = problem.simulator(3, Rows(np.arange(5), theta))
-    assert [outcome.status for outcome in outcomes] == [Status.DONE] * 5
     shapes = [outcome.x.shape for outcome in outcomes if outcome.x is not None]
-    assert shapes == [problem.observation.shape] * 5
+    assert len(shapes) > 2  # of some problems, simulations may fail
+    assert set(shapes) == {problem.observation.shape}
+    allowed = {Status.DONE} if name in EXACT else {Status.DONE, Status.INVALID}
+    assert {outcome.status for outcome in outcomes} <= allowed
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("name", problems.list())
+def test_the_simulator_keeps_its_types(name, double):
+    problem = problems.get(name)
+    assert isinstance(problem.simulator, apt.JaxSimulator)
+    theta = jax.ShapeDtypeStruct((3, problem.prior.dim), np.float32)
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"), jax.enable_x64(double):
+        keys = jax.random.split(jax.random.key(0), 3)
+        x = jax.eval_shape(jax.vmap(problem.simulator.function), keys, theta)
+    assert (x.shape, x.dtype) == ((3, *problem.observation.shape), np.float32)
+
+
+@pytest.mark.parametrize("name", problems.list())
+def test_the_network_of_the_paper_takes_the_data(name):
+    problem = problems.get(name)
+    method, dim = apt.APT(**problem.network), problem.prior.dim
+
+    def log_prob(key, x, theta):
+        embedding, features = build_embedding(method.embedding, key, x.shape)
+        return Embedded(embedding, method.estimator.build(key, dim, features))(x).log_prob(theta)
+
+    x, theta = (jax.ShapeDtypeStruct(shape, np.float32) for shape in (problem.observation.shape, (dim,)))
+    assert jax.eval_shape(log_prob, jax.random.key(0), x, theta).shape == ()
 
 
 def test_two_moons_likelihood_integrates_to_one():
@@ -121,7 +151,7 @@ def test_slcp_likelihood_is_four_gaussians():
     assert np.isfinite(likelihood("slcp")(np.zeros(5), x))
 
 
-@pytest.mark.parametrize("name", problems.list())
+@pytest.mark.parametrize("name", EXACT)
 def test_the_likelihood_takes_one_draw_or_many(name):
     problem = problems.get(name)
     log_likelihood = likelihood(name)
@@ -139,7 +169,7 @@ def test_the_likelihood_takes_one_draw_or_many(name):
             assert simulations(name, theta[0], 2).shape == x[:2].shape
 
 
-@pytest.mark.parametrize("name", problems.list())
+@pytest.mark.parametrize("name", EXACT)
 def test_the_reference_posterior_is_the_likelihood_in_the_box(name):
     # Prior draws weighted by the likelihood against posterior draws, at an observation near
     # enough to the box's edge that the box matters.
@@ -242,7 +272,7 @@ def test_a_problem_is_checked_when_built_and_says_what_it_lacks():
 
 
 def test_names():
-    assert problems.list() == ("two_moons", "slcp")
+    assert problems.list()[:2] == ("two_moons", "slcp")
     for name in problems.list():
         problem = problems.get(name)
         assert problem.name == name

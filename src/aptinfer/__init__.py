@@ -44,6 +44,7 @@ _WHERE = {
     "AutoregressiveMixture": "estimators.autoregressive",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
+    "GRU": "estimators.recurrent",
     "ResidualMLP": "estimators.embeddings",
     "MLP": "estimators.embeddings",
     "Flatten": "estimators.embeddings",
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import MAF as MAF
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
+    from aptinfer.estimators.recurrent import GRU as GRU
     from aptinfer.executors import Inline as Inline
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE

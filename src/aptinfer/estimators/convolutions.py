@@ -43,11 +43,12 @@ class Convolutional(eqx.Module):
 
     convolutions: tuple[Convolution, ...]
     dense: Dense
+    activation: Callable = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "channels height width"]) -> Float[Array, " features"]:
         h = jnp.moveaxis(x, 0, -1)
         for convolution in self.convolutions:
-            h = self.dense.activation(convolution(h))
+            h = self.activation(convolution(h))
         return self.dense(h)
 
 
@@ -56,29 +57,50 @@ class Convolutional(eqx.Module):
 class CNN:
     """Convolutional embedding of images (channels, height, width).
 
+    `kernel`, `padding` and `pool` are one number for all convolutions, or one number for each.
+
     Args:
         channels: of each convolution's output.
         kernel: side of the kernels.
         padding: zeros added on each side before a convolution.
         pool: side of the max pooling after each convolution; 1: none.
         hidden: units of the dense layers that follow; the last one is the size of the embedding.
-        activation: an elementwise function of JAX arrays, applied after pooling.
+        activation: an elementwise function of JAX arrays, applied after pooling and in dense layers.
+        hidden_activation: another one for the dense layers. None: the same.
     """
 
     channels: tuple[int, ...] = (8, 16)
-    kernel: int = 5
-    padding: int = 2
-    pool: int = 2
+    kernel: int | tuple[int, ...] = 5
+    padding: int | tuple[int, ...] = 2
+    pool: int | tuple[int, ...] = 2
     hidden: tuple[int, ...] = (64, 32)
     activation: Callable = jax.nn.relu
+    hidden_activation: Callable | None = None
 
     def __post_init__(self):
         for name in ("channels", "hidden"):
             sizes = tuple(positive_int(f"CNN {name}", n) for n in getattr(self, name))
             object.__setattr__(self, name, sizes)
-        positive_int("CNN kernel", self.kernel)
-        positive_int("CNN padding", self.padding, minimum=0)
-        positive_int("CNN pool", self.pool)
+        for name, minimum in (("kernel", 1), ("padding", 0), ("pool", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, tuple | list):
+                positive_int(f"CNN {name}", value, minimum=minimum)
+                continue
+            sizes = tuple(positive_int(f"CNN {name}", n, minimum=minimum) for n in value)
+            if len(sizes) != len(self.channels):
+                raise ValueError(
+                    f"CNN {name} must be one number, or one for each of {len(self.channels)} channels; "
+                    f"got {value!r}."
+                )
+            object.__setattr__(self, name, sizes)
+
+    def layers(self) -> list[tuple[int, int, int, int]]:
+        """Channels, kernel, padding and pool of each convolution."""
+        columns = (
+            value if isinstance(value, tuple) else (value,) * len(self.channels)
+            for value in (self.channels, self.kernel, self.padding, self.pool)
+        )
+        return list(zip(*columns, strict=True))
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Convolutional:
         if len(shape) != 3:
@@ -89,19 +111,19 @@ class CNN:
         into, *sides = shape
         *keys, for_dense = jax.random.split(key, len(self.channels) + 1)
         convolutions = []
-        for out, k in zip(self.channels, keys, strict=True):
-            kernel_shape = (out, into, self.kernel, self.kernel)
+        for (out, side, padding, pool), k in zip(self.layers(), keys, strict=True):
+            kernel_shape = (out, into, side, side)
             limit = np.float32(1 / np.sqrt(np.prod(kernel_shape[1:])))
             weights, bias = jax.random.split(k)
             convolutions.append(
                 Convolution(
                     jax.random.uniform(weights, kernel_shape, jnp.float32, -limit, limit),
                     jax.random.uniform(bias, (out,), jnp.float32, -limit, limit),
-                    self.padding,
-                    self.pool,
+                    padding,
+                    pool,
                 )
             )
-            into, sides = out, [(s + 2 * self.padding - self.kernel + 1) // self.pool for s in sides]
+            into, sides = out, [(s + 2 * padding - side + 1) // pool for s in sides]
             if min(sides) < 1:
                 raise ValueError(
                     f"images of {shape[1]} x {shape[2]} pixels are too small for {len(self.channels)} "
@@ -109,7 +131,12 @@ class CNN:
                 )
         return Convolutional(
             tuple(convolutions),
-            Dense.build(for_dense, (into * sides[0] * sides[1], *self.hidden), self.activation),
+            Dense.build(
+                for_dense,
+                (into * sides[0] * sides[1], *self.hidden),
+                self.hidden_activation or self.activation,
+            ),
+            self.activation,
         )
 
 

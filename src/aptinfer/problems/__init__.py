@@ -13,7 +13,15 @@ if TYPE_CHECKING:  # a problem, and JAX with it, is imported only when it is ask
 
 __all__ = ["get", "list"]
 
-_NAMES = ("two_moons", "slcp")
+_NAMES = (
+    "two_moons",
+    "slcp",
+    "lotka_volterra",
+    "lotka_volterra_raw",
+    "lotka_volterra_noisy",
+    "mg1",
+    "rock_paper_scissors",
+)
 
 
 def get(name: str, **options: Any) -> "Problem":

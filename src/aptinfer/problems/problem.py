@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -12,10 +13,16 @@ from jax.typing import ArrayLike
 
 from aptinfer import checks
 from aptinfer.errors import SamplingError
+from aptinfer.estimators.embeddings import Flatten
+from aptinfer.estimators.flows import MAF
+from aptinfer.methods.losses import Atomic
 from aptinfer.priors.joint import JointPrior
 from aptinfer.protocols import Simulator
 
 __all__ = ["Problem"]
+
+# What the paper learns most problems with: x as it is, five MADEs, every row against all of its minibatch.
+PAPER_MAF = MappingProxyType({"estimator": MAF(), "embedding": Flatten(), "loss": Atomic(atoms=100)})
 
 Reference = Callable[[np.random.Generator, np.ndarray, int], np.ndarray]
 

@@ -23,7 +23,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from aptinfer.priors import box
-from aptinfer.problems.problem import Problem, accepted, floats
+from aptinfer.problems.problem import PAPER_MAF, Problem, accepted, floats
 from aptinfer.simulators import JaxSimulator
 
 __all__ = ["problem", "simulate", "log_likelihood"]
@@ -120,4 +120,5 @@ problem = Problem(
     truth=np.array([-0.7, -2.9, -1.0, -0.9, 0.6]),
     log_likelihood=log_likelihood,
     reference=reference,
+    network=PAPER_MAF,
 )

@@ -24,7 +24,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from aptinfer.priors import box
-from aptinfer.problems.problem import Problem, accepted, floats
+from aptinfer.problems.problem import PAPER_MAF, Problem, accepted, floats
 from aptinfer.simulators import JaxSimulator
 
 __all__ = ["problem", "simulate", "log_likelihood"]
@@ -85,4 +85,5 @@ problem = Problem(
     observation=np.zeros(2),
     log_likelihood=log_likelihood,
     reference=reference,
+    network=PAPER_MAF,
 )
