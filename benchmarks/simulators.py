@@ -153,6 +153,13 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # on the path without being installed
+        return getattr(importlib.import_module(package), "__version__", "unknown")
+
+
 def measured(name: str, case: Case, repetitions: int) -> dict:
     """One line of results."""
     load = os.getloadavg()[0]
@@ -179,7 +186,7 @@ def measured(name: str, case: Case, repetitions: int) -> dict:
         "cores": len(os.sched_getaffinity(0)),
         "processor": platform.processor() or platform.machine(),
         "versions": {"python": platform.python_version()}
-        | {package: importlib.metadata.version(package) for package in PACKAGES},
+        | {package: version(package) for package in PACKAGES},
         "load_before": load,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
