@@ -22,4 +22,8 @@ class TrainingError(AptinferError):
 
 
 class SamplingError(AptinferError):
-    """A sampler gave up in bounded time. The message names the acceptance rate and the remedy."""
+    """A sampler gave up in bounded time. The message names the reason and the remedy."""
+
+
+class SamplingWarning(UserWarning):
+    """Draws were made, but chains disagree or too few draws are effective. The message names the remedy."""

@@ -1,0 +1,156 @@
+"""Metropolis moves that know a population of particles: many chains at once, no gradient, nothing to tune.
+
+The population is summarised by a mixture of Student t distributions, r(z) = 1/K Σ_k t_ν(z; c_k, S_k): its
+centres c_k are particles, and S_k is the covariance of the particles nearest to c_k. With responsibilities
+r(k | z), two moves alternate:
+
+    independent    z' ~ r,                                accept with  π(z') r(z) / (π(z) r(z')),
+    local          k ~ r(k | z), z' ~ N(z, γ² S_k / dim), accept with  π(z') r(k | z') / (π(z) r(k | z)).
+
+The first crosses between modes, the second follows thin and curved ridges, whose width it knows at each
+place. k and z' are proposed together in the second, and the way back has the same k: N cancels. While the
+mixture stands still, π is invariant, however bad the mixture. Each half of the particles moves by the mixture
+of the other half: a particle that were a centre itself would leave its place too readily. Measured on the posteriors of SLCP and of two
+moons, on a banana and on a correlated Gaussian in ten dimensions, a draw costs between one and thirty times
+fewer evaluations than with random walks or slices along differences of particles.
+
+References: Roberts & Rosenthal, "Examples of adaptive MCMC", JCGS 2009 (a walk whose scale depends on the
+place); Cappé et al., "Population Monte Carlo", JCGS 2004 (mixtures centred on particles).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from aptinfer.keys import as_jax
+from aptinfer.samplers.target import Target, log_terms
+
+COMPONENTS = 200
+NEIGHBOURS = 5  # per dimension, and component
+FREEDOM = 4  # ν; even, so that χ² draws are logarithms of uniform ones
+WALK = 2.4  # γ: the optimal scale for a Gaussian target
+
+
+class LocalMixture(NamedTuple):
+    """r, ready for the device. `whitening` holds all S_k^(-1/2) as rows of one matrix.
+
+    Arrays get a first axis of length two where each half of the particles has its own (`crossed`).
+    """
+
+    centres: Any  # (components, dim)
+    factors: Any  # (components, dim, dim), lower triangular roots of S_k
+    whitening: Any  # (components * dim, dim)
+    whitened_centres: Any  # (components * dim,)
+    log_scales: Any  # (components,): -log det S_k / 2
+
+    @classmethod
+    def fit(cls, rng: np.random.Generator, particles: np.ndarray, around: np.ndarray) -> "LocalMixture":
+        """Centres among `particles` (n, dim), neighbours among `around`; duplicates only among the first."""
+        x = np.asarray(around, np.float64)
+        dim = x.shape[1]
+        covariance = np.atleast_2d(np.cov(x.T))
+        # Particles that all sit in one place have no covariance to take a root of.
+        floor = 1e-6 * np.diag(np.diag(covariance)) + (1e-12 + 1e-9 * np.trace(covariance) / dim) * np.eye(dim)
+        root = np.linalg.inv(np.linalg.cholesky(covariance + floor))
+        chosen = rng.choice(len(particles), COMPONENTS, replace=len(particles) < COMPONENTS)
+        centres = np.asarray(particles[chosen], np.float64)
+        white, white_centres = x @ root.T, centres @ root.T
+        distance = np.sum(white**2, axis=1) - 2 * white_centres @ white.T  # up to a constant per centre
+        count = min(NEIGHBOURS * dim, len(x) - 1)
+        nearest = np.argpartition(distance, count, axis=1)[:, : count + 1]
+        apart = x[nearest] - centres[:, None]
+        scatter = np.einsum("kni,knj->kij", apart, apart) / (count + 1)
+        factors = np.linalg.cholesky(scatter + floor)
+        inverses = np.linalg.inv(factors)
+        arrays = (
+            centres,
+            factors,
+            inverses.reshape(-1, dim),
+            np.einsum("kij,kj->ki", inverses, centres).reshape(-1),
+            -np.sum(np.log(np.diagonal(factors, axis1=1, axis2=2)), axis=1),
+        )
+        return cls(*(np.asarray(a, np.float32) for a in arrays))
+
+    @classmethod
+    def crossed(cls, rng: np.random.Generator, particles: np.ndarray, around: np.ndarray) -> "LocalMixture":
+        """For the first half of the particles the mixture of the second half, and the other way round."""
+        halves = zip(np.split(particles, 2), np.split(around, 2), strict=True)
+        first, second = (cls.fit(rng, *half) for half in halves)
+        return cls(*(np.stack(pair) for pair in zip(second, first, strict=True)))
+
+
+class Walkers(NamedTuple):
+    """Where chains are, one per row."""
+
+    z: Any  # (chains, dim)
+    log_l: Any  # (chains,)
+    accepted: Any  # (chains,): moves that were, since the call began
+
+
+@eqx.filter_jit
+def move(
+    target: Target, params: Any, words: Array, z: Array, mixture: LocalMixture, power: Array, moves: Array
+) -> Walkers:
+    """All chains after `moves` moves that leave p(z) L(z)^power invariant; each half has its own mixture.
+
+    Every chain must start where the density is above zero.
+    """
+    n, dim = z.shape
+    keys = jax.random.split(as_jax(words), (2, n // 2))
+
+    def one(key, z, mixture):
+        return _move_one(target, params, key, z, mixture, power, moves)
+
+    half = jax.vmap(one, in_axes=(0, 0, None))
+    moved = jax.vmap(half)(keys, z.reshape(2, n // 2, dim), mixture)
+    return jax.tree.map(lambda a: a.reshape(n, *a.shape[2:]), moved)
+
+
+class _Chain(NamedTuple):
+    z: Float[Array, " dim"]
+    log_p: Float[Array, ""]
+    log_l: Float[Array, ""]
+    log_r: Float[Array, " components"]  # of each component at z, up to one constant
+    accepted: Int[Array, ""]
+
+
+def _move_one(
+    target: Target, params: Any, key: PRNGKeyArray, z: Array, mixture: LocalMixture, power: Array, moves: Array
+) -> Walkers:
+    dim = z.shape[0]
+
+    def components(z: Array) -> Array:
+        white = (mixture.whitening @ z - mixture.whitened_centres).reshape(-1, dim)
+        return mixture.log_scales - 0.5 * (FREEDOM + dim) * jnp.log1p(jnp.sum(white**2, axis=1) / FREEDOM)
+
+    def step(i: Array, chain: _Chain) -> _Chain:
+        independent = i % 2 == 0
+        key_normal, key_uniform = jax.random.split(jax.random.fold_in(key, i))
+        normal = jax.random.normal(key_normal, (dim,), jnp.float32)
+        u = jax.random.uniform(key_uniform, (4,), jnp.float32, minval=1e-7)
+        shares = jnp.where(independent, jnp.ones_like(chain.log_r), jax.nn.softmax(chain.log_r))
+        cumulative = jnp.cumsum(shares)
+        k = jnp.sum(cumulative < u[0] * cumulative[-1], dtype=jnp.int32)
+        chi_squared = -2 * jnp.log(u[1] * u[2])  # with four degrees of freedom
+        scale = jnp.where(independent, jnp.sqrt(FREEDOM / chi_squared), WALK / math.sqrt(dim))
+        z = jnp.where(independent, mixture.centres[k], chain.z) + scale * (mixture.factors[k] @ normal)
+        log_p, log_l = log_terms(target, params, z)
+        log_r = components(z)
+        total, new_total = jax.nn.logsumexp(chain.log_r), jax.nn.logsumexp(log_r)
+        correction = jnp.where(independent, total - new_total, (log_r - new_total - chain.log_r + total)[k])
+        log_ratio = log_p - chain.log_p + power * (log_l - chain.log_l) + correction
+        # An impossible z has ratio -inf, or NaN where the power is zero: neither is taken.
+        taken = (jnp.log(u[3]) < log_ratio) & jnp.isfinite(log_l)
+        new = _Chain(z, log_p, log_l, log_r, chain.accepted + 1)
+        return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, chain)
+
+    log_p, log_l = log_terms(target, params, z)
+    start = _Chain(z, log_p, log_l, components(z), jnp.int32(0))
+    end = lax.fori_loop(0, moves, step, start)
+    return Walkers(end.z, end.log_l, end.accepted)

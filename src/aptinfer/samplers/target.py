@@ -1,0 +1,118 @@
+"""What is sampled: a prior times a likelihood, each known at one point z at a time.
+
+    log π(z) = log p(z) + log L(params, z) + constant
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from aptinfer.errors import SamplingError
+from aptinfer.keys import Key
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, " dim"]
+
+BLOCK = 1000  # prior draws evaluated at a time
+BLOCKS = 100  # give up after so many without a single possible one
+
+
+class Target(ABC):
+    """An unnormalised posterior over z of `dim` numbers.
+
+    The prior is N(0, I) unless a subclass has its own; then it brings `log_prior` and `draw_prior` together.
+    Every function is compiled once per target: a target that is a frozen dataclass shares compiled programs
+    with its equals, any other one with itself alone.
+
+    Example:
+        >>> class Learned(Target):
+        ...     dim = 2
+        ...     def log_likelihood(self, params, z):
+        ...         estimator, x_o = params
+        ...         return estimator(z).log_prob(x_o)
+    """
+
+    dim: int
+
+    @abstractmethod
+    def log_likelihood(self, params: Any, z: Vector) -> Scalar:
+        """log L(z), up to a constant. What is not finite counts as impossible.
+
+        Args:
+            params: arrays that may differ from call to call: trained weights, an observation.
+            z: one point.
+        """
+
+    def log_prior(self, z: Vector) -> Scalar:
+        """log p(z), up to a constant; -inf outside the support."""
+        return -0.5 * jnp.sum(z**2)
+
+    def draw_prior(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """`n` draws of the prior, (n, dim), on the host."""
+        return rng.standard_normal((n, self.dim))
+
+    def __init_subclass__(cls, **keywords):
+        super().__init_subclass__(**keywords)
+        if (cls.log_prior is Target.log_prior) != (cls.draw_prior is Target.draw_prior):
+            raise TypeError(
+                f"{cls.__name__} must define both log_prior and draw_prior, or neither for N(0, I): samplers "
+                f"start from draws of the prior."
+            )
+
+
+def log_terms(target: Target, params: Any, z: Vector) -> tuple[Scalar, Scalar]:
+    """log p(z) and log L(z) in float32, both -inf where either is not finite."""
+    log_p = jnp.asarray(target.log_prior(z)).astype(jnp.float32)
+    log_l = jnp.asarray(target.log_likelihood(params, z)).astype(jnp.float32)
+    # +inf is an overflow: a chain that accepted it would never leave.
+    possible = jnp.isfinite(log_p) & jnp.isfinite(log_l)
+    return jnp.where(possible, log_p, -jnp.inf), jnp.where(possible, log_l, -jnp.inf)
+
+
+def log_density(target: Target, params: Any, z: Vector) -> Scalar:
+    """log π(z) up to a constant; -inf where it is impossible."""
+    log_p, log_l = log_terms(target, params, z)
+    return log_p + log_l
+
+
+@eqx.filter_jit
+def _log_likelihoods(target: Target, params: Any, z: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    return jax.vmap(lambda z: log_terms(target, params, z)[1])(z)
+
+
+def possible_prior_draws(
+    key: Key, target: Target, params: Any, n: int, *, blocks: int = BLOCKS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Prior draws where the posterior has density, and their log-likelihoods: `n`, or as many as are found.
+
+    Raises:
+        SamplingError: there is none among all the draws that are tried.
+    """
+    rng = key.generator()
+    draws, heights, found = [], [], 0
+    for _ in range(max(blocks, -(-n // BLOCK))):
+        z = np.asarray(target.draw_prior(rng, BLOCK), np.float32)
+        if z.shape != (BLOCK, target.dim):
+            raise ValueError(
+                f"{type(target).__name__}.draw_prior(rng, {BLOCK}) must return shape "
+                f"({BLOCK}, {target.dim}); got {z.shape}."
+            )
+        log_l = np.asarray(_log_likelihoods(target, params, z), np.float64)
+        possible = np.isfinite(log_l)
+        draws.append(z[possible])
+        heights.append(log_l[possible])
+        found += int(possible.sum())
+        if found >= n:
+            break
+    if not found:
+        raise SamplingError(
+            f"none of {len(draws) * BLOCK} draws from the prior has a finite posterior density. The observation "
+            f"may be impossible under this model, or the networks may return NaN: check x_o, and that training "
+            f"went well."
+        )
+    return np.concatenate(draws)[:n], np.concatenate(heights)[:n]
