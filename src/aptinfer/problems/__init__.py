@@ -13,7 +13,21 @@ if TYPE_CHECKING:  # a problem, and JAX with it, is imported only when it is ask
 
 __all__ = ["get", "list"]
 
-_NAMES = ("two_moons", "slcp")
+_NAMES = (
+    # the paper's
+    "two_moons",
+    "slcp",
+    "slcp_distractors",
+    "glm",
+    # the published benchmark's
+    "gaussian_linear",
+    "gaussian_linear_uniform",
+    "gaussian_mixture",
+    "bernoulli_glm",
+    "bernoulli_glm_raw",
+    "sir",
+    "lotka_volterra_ode",
+)
 
 
 def get(name: str, **options: Any) -> "Problem":

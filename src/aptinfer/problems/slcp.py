@@ -23,6 +23,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from aptinfer.priors import box
+from aptinfer.problems import benchmark
 from aptinfer.problems.problem import Problem, accepted, floats
 from aptinfer.simulators import JaxSimulator
 
@@ -105,6 +106,8 @@ def reference(rng: np.random.Generator, x_o: np.ndarray, n: int) -> np.ndarray:
     return accepted(propose, n)
 
 
+_observations, _truths = benchmark.observations("slcp")
+
 problem = Problem(
     name="slcp",
     prior=box([-BOUND] * 5, [BOUND] * 5, names=tuple(f"theta_{i}" for i in range(1, 6))),
@@ -120,4 +123,6 @@ problem = Problem(
     truth=np.array([-0.7, -2.9, -1.0, -0.9, 0.6]),
     log_likelihood=log_likelihood,
     reference=reference,
+    observations=_observations,  # the benchmark's; `observation` is the paper's
+    truths=_truths,
 )
