@@ -66,7 +66,7 @@ def kept(
     path = folder and folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     if path and not fresh:
         try:
-            with np.load(path) as archive:
+            with path.open("rb") as file, np.load(file) as archive:
                 return {entry: archive[entry] for entry in archive.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile):
             pass  # absent, or cut short by something outside our hands

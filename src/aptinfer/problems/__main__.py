@@ -1,4 +1,4 @@
-"""`python -m aptinfer.problems` prints the problems as a table; with `--references`, makes their draws anew."""
+"""`python -m aptinfer.problems` prints the problems as a table; `--references` makes their draws anew."""
 
 import argparse
 import sys
