@@ -114,12 +114,11 @@ def test_the_sir_simulator_agrees_with_numpy():
 
 def test_all_shares_of_infected_can_be_drawn():
     # From no infections to all, the numbers of each count are those of SciPy's binomial distribution.
-    log_share = np.log(np.array([1e-6, 1e-3, 0.5, 0.999], np.float32))
-    counts = np.arange(1001, dtype=np.float32)
-    ours = np.asarray(
-        jax.vmap(sir.log_binomial, (None, 0))(jnp.asarray(log_share), jnp.asarray(counts)), np.float64
-    )
-    exact = binom.logpmf(counts[:, None], 1000, np.exp(log_share.astype(float))[None, :])
+    log_share = jnp.log(jnp.array([1e-6, 1e-3, 0.5, 0.999], jnp.float32))
+    counts = jnp.arange(1001, dtype=jnp.float32)
+    ours = np.asarray(jax.vmap(sir.log_binomial, (None, 0))(log_share, counts), np.float64)
+    share = np.exp(np.asarray(log_share, np.float64))
+    exact = binom.logpmf(np.arange(1001)[:, None], 1000, share[None, :])
     likely = exact > -30
     np.testing.assert_allclose(ours[likely], exact[likely], atol=2e-3)
     np.testing.assert_allclose(np.exp(ours).sum(0), 1, atol=1e-3)

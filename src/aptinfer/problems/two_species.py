@@ -47,9 +47,7 @@ def log_populations(rates: Array, start: Array, interval: float, times: int, ste
         k_3 = slope(state + h / 2 * k_2)
         k_4 = slope(state + h * k_3)
         change = h / 6 * (k_1 + 2 * k_2 + 2 * k_3 + k_4)
-        # Written so that a change which is not a number counts as too large for ever.
-        largest = jnp.where(jnp.max(jnp.abs(change)) <= largest, largest, jnp.max(jnp.abs(change)))
-        return (state + change, largest), None
+        return (state + change, jnp.maximum(largest, jnp.max(jnp.abs(change)))), None  # NaN stays NaN
 
     def one_interval(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
         carry, _ = lax.scan(step, carry, None, length=steps)
