@@ -55,6 +55,7 @@ def batch_of(rng, ratio=None, *, rows=8, atoms=5, from_prior=True) -> Batch:
         candidates,  # pyright: ignore[reportArgumentType]
         normal_log_prob(candidates).astype(np.float32),  # pyright: ignore[reportArgumentType]
         np.full(rows, from_prior),  # pyright: ignore[reportArgumentType]
+        np.ones(rows, np.float32),  # pyright: ignore[reportArgumentType]
         ratio,
     )
 
@@ -204,7 +205,7 @@ def _gradients(loss, head, ratios, x, log_prior, source, candidates, weights):
 
     def one(parameters, x, log_prior, source, candidates, weights):
         ratio = jax.tree.map(lambda a: a[source], ratios)
-        batch = Batch(x, candidates, log_prior, source == 0, ratio)
+        batch = Batch(x, candidates, log_prior, source == 0, jnp.ones(len(source)), ratio)
         return jnp.mean(weights * loss(eqx.combine(parameters, rest), batch))
 
     parameters, rest = eqx.partition(head, eqx.is_inexact_array)
