@@ -1,7 +1,7 @@
 """Automatic Posterior Transformation (SNPE-C; Greenberg, Nonnenmacher, Macke 2019) and its first round.
 
-A method is a small record of choices. `settled` makes those that were left open; then the sequential loop asks
-it two things, what to propose and what the simulations teach (see `learning.py`).
+A method is a small record of choices. `settled` makes those that were left open; then the sequential loop
+asks it two things, what to propose and what the simulations teach (see `learning.py`).
 """
 
 from dataclasses import dataclass, field, replace

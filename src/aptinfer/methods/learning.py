@@ -6,8 +6,8 @@ A settled method has three functions,
     learn(task, memory)        -> what the rows so far teach, and what to remember for the next round
     one_round                  -> whether there is only one round
 
-and the loop in `sequential.py` knows nothing else of it. `train_network` is what all methods with a network do
-between rows and weights: scale x once, build the network once, train on all rows.
+and the loop in `sequential.py` knows nothing else of it. `train_network` is what all methods with a network
+do between rows and weights: scale x once, build the network once, train on all rows.
 """
 
 from collections.abc import Callable
@@ -119,9 +119,7 @@ def train_network(
     if isinstance(loss, Atomic):
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    estimator, history = trainer(
-        task.for_training, before.estimator, loss, data, task.listen, last=task.last
-    )
+    estimator, history = trainer(task.for_training, before.estimator, loss, data, task.listen, last=task.last)
     return before._replace(estimator=estimator), history
 
 

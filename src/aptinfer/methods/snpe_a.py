@@ -1,13 +1,13 @@
 r"""SNPE-A (Papamakarios & Murray 2016): learn the proposal posterior, divide the proposal out afterwards.
 
-A network trained on a round's rows alone learns p~(v | x), proportional to p(v | x) p~(v) / p(v). With Gaussian
-proposals the posterior is a quotient of Gaussians,
+A network trained on a round's rows alone learns p~(v | x), proportional to p(v | x) p~(v) / p(v). With
+Gaussian proposals the posterior is a quotient of Gaussians,
 
     q(v | x_o)  proportional to  q~(v | x_o) p(v) / p~(v)    (`mog.divided`),
 
-one Gaussian until the last round, whose network is a mixture grown from it. The quotient exists only where q~ is
-narrower than p~ / p. Where it does not, the round is lost: its posterior is that of the round before, and so is
-the next proposal, as in the original code; the round's note `not_positive_definite` says so.
+one Gaussian until the last round, whose network is a mixture grown from it. The quotient exists only where
+q~ is narrower than p~ / p. Where it does not, the round is lost: its posterior is that of the round before,
+and so is the next proposal, as in the original code; the round's note `not_positive_definite` says so.
 """
 
 from dataclasses import dataclass, field, replace
@@ -63,8 +63,8 @@ class SNPEA:
     """Sequential posterior estimation by dividing the proposal out.
 
     Args:
-        estimator: `MDN(components)`, the network of the last round, or an `Ensemble` of them; the rounds before
-            it have one component.
+        estimator: `MDN(components)`, the network of the last round, or an `Ensemble` of them; the rounds
+            before it have one component.
         embedding, space, trainer: as for `APT`. The prior must be Gaussian in the space, which it always is
             in latent space, or uniform.
     """
@@ -80,9 +80,9 @@ class SNPEA:
         check_choices(self)
         if not isinstance(split_ensemble(self.estimator)[0], MDN):
             raise ValueError(
-                f"SNPEA divides densities, which is possible for mixtures of Gaussians only: its estimator must "
-                f"be apt.MDN(...); got {self.estimator!r}. For other estimators use apt.APT(estimator=...) or "
-                f"apt.SNPEB(estimator=...)."
+                f"SNPEA divides densities, which is possible for mixtures of Gaussians only: its estimator "
+                f"must be apt.MDN(...); got {self.estimator!r}. For other estimators use "
+                f"apt.APT(estimator=...) or apt.SNPEB(estimator=...)."
             )
 
     def settled(self, frame: Frame) -> "SNPEA":
@@ -123,21 +123,22 @@ def grown(task: Task, estimator: Embedded, components: int) -> Embedded:
     assert isinstance(head, MixtureHead)
     assert head.components == 1
     n = head.dim
-    logit, means, factors = jnp.split(head.linear.weight, [1, 1 + n], axis=-2)
-    logit_bias, means_bias, factors_bias = jnp.split(head.linear.bias, [1, 1 + n], axis=-1)
+    features = head.linear.weight.shape[-1]
+    means, factors = jnp.split(head.linear.weight, [n], axis=-2)
+    means_bias, factors_bias = jnp.split(head.linear.bias, [n], axis=-1)
+    members = means_bias.shape[:-1]
 
     def copied(array: Array, axis: int) -> Array:
         return jnp.concatenate([array] * components, axis=axis)
 
     key = as_jax(task.for_weights.child(1).words())
-    noise = APART * jax.random.normal(key, (*means_bias.shape[:-1], components * n), jnp.float32)
-    weight = jnp.concatenate([copied(jnp.zeros_like(logit), -2), copied(means, -2), copied(factors, -2)], -2)
-    bias = [copied(jnp.zeros_like(logit_bias), -1), copied(means_bias, -1) + noise, copied(factors_bias, -1)]
-    features = head.linear.weight.shape[-1]
+    noise = APART * jax.random.normal(key, (*members, components * n), jnp.float32)
+    logits = jnp.zeros((*members, components), jnp.float32)
+    weight = [jnp.zeros((*members, components, features)), copied(means, -2), copied(factors, -2)]
+    bias = [logits, copied(means_bias, -1) + noise, copied(factors_bias, -1)]
     larger = eqx.filter_eval_shape(MDN(components).build, jax.random.key(0), n, features)
-    larger = eqx.tree_at(
-        lambda h: (h.linear.weight, h.linear.bias), larger, (weight, jnp.concatenate(bias, -1))
-    )
+    arrays = jnp.concatenate(weight, -2), jnp.concatenate(bias, -1)
+    larger = eqx.tree_at(lambda h: (h.linear.weight, h.linear.bias), larger, arrays)
     return Embedded(estimator.embedding, larger)
 
 

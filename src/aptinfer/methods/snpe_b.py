@@ -4,9 +4,9 @@ Rows drawn from proposals count as rows of the prior would if each is weighted,
 
     minimise  - sum_i w_i log q(v_i | x_i),    w_i = p(v_i) / sum_s pi_s p~_s(v_i),
 
-where round s has the share pi_s of the rows. With all rounds in the denominator no weight exceeds 1 / pi_1, as
-the first round is the prior. The paper's own weights, p / p~ of the row's own round, are unbiased too, but their
-variance is infinite as soon as a proposal is narrower than the prior by a factor of 1.4.
+where round s has the share pi_s of the rows. With all rounds in the denominator no weight exceeds 1 / pi_1,
+as the first round is the prior. The paper's own weights, p / p~ of the row's own round, are unbiased too, but
+their variance is infinite as soon as a proposal is narrower than the prior by a factor of 1.4.
 """
 
 from dataclasses import dataclass, field, replace
