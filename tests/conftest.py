@@ -17,3 +17,12 @@ def quick():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_references(tmp_path_factory):
+    """Expensive posterior draws are kept for one session of tests, never taken from the user's folder."""
+    folder = tmp_path_factory.mktemp("references")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aptinfer.caching.references_folder", lambda: folder)
+        yield

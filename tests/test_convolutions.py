@@ -82,9 +82,8 @@ def test_the_network_of_the_paper():
     assert weights(embedding.dense) == 1650 + 2550
     assert embedding.activation is jax.nn.relu
     assert embedding.dense.activation is jnp.tanh
-    # The paper's single Gaussian has 612; ours also has the weights of the mixture's one logit.
     head = eqx.filter_eval_shape(network["estimator"].build, key, 3, 50)
-    assert weights(head) == 612 + 51
+    assert weights(head) == 612
 
 
 @pytest.mark.parametrize(

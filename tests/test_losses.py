@@ -55,6 +55,7 @@ def batch_of(rng, ratio=None, *, rows=8, atoms=5, from_prior=True) -> Batch:
         candidates,  # pyright: ignore[reportArgumentType]
         normal_log_prob(candidates).astype(np.float32),  # pyright: ignore[reportArgumentType]
         np.full(rows, from_prior),  # pyright: ignore[reportArgumentType]
+        np.ones(rows, np.float32),  # pyright: ignore[reportArgumentType]
         ratio,
     )
 
@@ -116,7 +117,7 @@ def test_atomic_is_a_softmax_over_ratios(random_head):
 
 @pytest.mark.parametrize("atoms", [2, 9])
 def test_atomic_knows_nothing_at_the_prior(atoms):
-    prior = head(1, 2, np.zeros((7, 2)), np.zeros(7))  # N(0, I) whatever x
+    prior = head(1, 2, np.zeros((6, 2)), np.zeros(6))  # N(0, I) whatever x
     batch = batch_of(np.random.default_rng(4), atoms=atoms)
     np.testing.assert_allclose(evaluate(Atomic(atoms), prior, batch), np.log(atoms), atol=1e-5)
 
@@ -158,9 +159,9 @@ def true_head(extra: float = 0.0) -> MixtureHead:
     precision = (1 + extra) * np.eye(2) + A.T @ A / NOISE**2
     factor = np.linalg.cholesky(precision).T
     raw = np.triu(factor, 1) + np.diag(LOG_DIAGONAL * np.arctanh(np.log(np.diag(factor)) / LOG_DIAGONAL))
-    weight = np.zeros((7, 2))
-    weight[1:3] = np.linalg.solve(precision, A.T) / NOISE**2
-    return head(1, 2, weight, np.concatenate([np.zeros(3), raw.ravel()]))
+    weight = np.zeros((6, 2))
+    weight[:2] = np.linalg.solve(precision, A.T) / NOISE**2
+    return head(1, 2, weight, np.concatenate([np.zeros(2), raw.ravel()]))
 
 
 class Rows(NamedTuple):
@@ -204,7 +205,7 @@ def _gradients(loss, head, ratios, x, log_prior, source, candidates, weights):
 
     def one(parameters, x, log_prior, source, candidates, weights):
         ratio = jax.tree.map(lambda a: a[source], ratios)
-        batch = Batch(x, candidates, log_prior, source == 0, ratio)
+        batch = Batch(x, candidates, log_prior, source == 0, jnp.ones(len(source)), ratio)
         return jnp.mean(weights * loss(eqx.combine(parameters, rest), batch))
 
     parameters, rest = eqx.partition(head, eqx.is_inexact_array)
@@ -223,7 +224,7 @@ def t_statistics(loss, rows: Rows, head, *, weights=None, contrasts=None, no_pri
     flat = np.concatenate(
         [np.asarray(g, np.float64).reshape(BATCHES, -1) for g in jax.tree.leaves(gradients)], axis=1
     )
-    used = np.abs(flat).max(axis=0) > 0  # not the logit of the only component, nor what `triu` drops
+    used = np.abs(flat).max(axis=0) > 0  # not what `triu` drops
     assert used.sum() == (2 + 3) * 3  # means and triangular factors, each with two weights and a bias
     flat = flat[:, used]
     return np.abs(flat.mean(0)) / (flat.std(0) / np.sqrt(BATCHES))

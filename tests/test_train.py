@@ -39,8 +39,8 @@ def start(members: int, *, seed: int = 0) -> Embedded:
     shapes = eqx.filter_eval_shape(lambda: MDN(1).build(jax.random.key(0), 1, 1))
     rng = np.random.default_rng(seed)
     arrays = [
-        np.float32(0.3 * rng.normal(size=(members, 3, 1))),
-        np.float32(0.3 * rng.normal(size=(members, 3))),
+        np.float32(0.3 * rng.normal(size=(members, 2, 1))),
+        np.float32(0.3 * rng.normal(size=(members, 2))),
     ]
     return Embedded(Identity(), eqx.tree_at(lambda h: (h.linear.weight, h.linear.bias), shapes, arrays))
 
@@ -80,7 +80,7 @@ def gaussian_at(estimator: Embedded, x: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Mean and standard deviation of a one-dimensional, one-component MDN, from its weights alone."""
     linear = estimator.head.linear  # pyright: ignore[reportAttributeAccessIssue]
     out = np.float64(x).reshape(-1, 1) @ np.float64(linear.weight).T + np.float64(linear.bias)
-    return out[:, 1], np.exp(-LOG_DIAGONAL * np.tanh(out[:, 2] / LOG_DIAGONAL))
+    return out[:, 0], np.exp(-LOG_DIAGONAL * np.tanh(out[:, 1] / LOG_DIAGONAL))
 
 
 def log_density(estimator: Embedded, x: np.ndarray, z: np.ndarray) -> np.ndarray:

@@ -29,6 +29,8 @@ _WHERE = {
     # methods and their choices
     "APT": "methods.apt",
     "NPE": "methods.apt",
+    "SNPEA": "methods.snpe_a",
+    "SNPEB": "methods.snpe_b",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
@@ -107,6 +109,8 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.snpe_a import SNPEA as SNPEA
+    from aptinfer.methods.snpe_b import SNPEB as SNPEB
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior

@@ -132,7 +132,7 @@ class Posterior:
         if inside.any():
             value = self.frame.from_theta(flat[inside])
             volume = self.frame.log_volume(value, flat[inside])
-            out[inside] = self.log_prob_values(value) + volume - np.log(self.acceptance[0])
+            out[inside] = self.log_prob_inside(value) + volume
         return out.reshape(theta.shape[:-1])
 
     def map(self, *, seed: int = 0) -> np.ndarray:
@@ -206,6 +206,10 @@ class Posterior:
             padded = np.concatenate([part, np.zeros((size - len(part), part.shape[1]), np.float32)])
             out.append(np.asarray(_log_prob(self.estimator, self.condition, padded))[: len(part)])
         return np.concatenate(out).astype(np.float64)
+
+    def log_prob_inside(self, values: np.ndarray) -> np.ndarray:
+        """The same, normalised over the prior's support, for values inside it."""
+        return self.log_prob_values(values) - np.log(self.acceptance[0])
 
     def _each(self):
         return [replace(self, observation=x) for x in self.observation]

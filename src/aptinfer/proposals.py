@@ -49,6 +49,21 @@ class FromPosterior:
 
 
 @dataclass(frozen=True)
+class Defensive:
+    """The last posterior, with a share of draws from the prior in between: no weight of a row can explode."""
+
+    last: FromPosterior
+    frame: Frame
+    share: float
+
+    def draw(self, key: Key, n: int) -> Draws:
+        drawn = self.last.draw(key.child(0), n)
+        value, theta = self.frame.draw_prior(key.child(1).generator(), n)
+        swap = (key.child(2).generator().uniform(size=n) < self.share)[:, None]
+        return Draws(np.where(swap, value, drawn.value), np.where(swap, theta, drawn.theta), drawn.source)
+
+
+@dataclass(frozen=True)
 class FromMixtures:
     """A clipped Gaussian mixture per member of the ensemble; every row belongs to one member's mixture.
 
@@ -104,3 +119,15 @@ def mixtures_at(posterior: Posterior, *, single: bool) -> tuple[HostMixture, ...
         mixture = on_host(q)
         found.append(clipped(mixture.projected() if single else mixture, prior))
     return tuple(found)
+
+
+def proposal_table(ratios: tuple[Ratio, ...], rounds: int) -> Ratio:
+    """All rounds' proposals, padded to the run's capacity; entry 0 stands for the prior and is not used."""
+    flat = jax.tree.map(lambda *leaves: np.concatenate(leaves), *ratios)
+    per_round = ratios[0].means.shape[0]
+    capacity = 1 + per_round * max(rounds - 1, 1)
+
+    def padded(a):
+        return np.concatenate([a[:1], a, np.repeat(a[:1], capacity - 1 - len(a), axis=0)])
+
+    return jax.tree.map(padded, flat)

@@ -26,6 +26,7 @@ class TrainingRows(eqx.Module):
     log_prior: Float[Array, " capacity"]
     source: Int[Array, " capacity"]
     done: Bool[Array, " capacity"]
+    weight: Float[Array, " capacity"]
     train: Int[Array, " capacity"]
     n_train: Int[Array, ""]
     validation: Int[Array, " capacity"]
@@ -36,7 +37,8 @@ class TrainingRows(eqx.Module):
     def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
         source = self.source[index]
         ratio = None if self.ratios is None else jax.tree.map(lambda a: a[source], self.ratios)
-        return Batch(self.x[index], self.value[candidates], self.log_prior[candidates], source == 0, ratio)
+        log_prior, weight = self.log_prior[candidates], self.weight[index]
+        return Batch(self.x[index], self.value[candidates], log_prior, source == 0, weight, ratio)
 
 
 def training_rows(
@@ -44,6 +46,7 @@ def training_rows(
     log_prior: np.ndarray,
     ratios: Ratio | None,
     *,
+    weights: np.ndarray | None = None,
     capacity: int,
     validates: Callable[[np.ndarray], np.ndarray],
     contrasts: bool,
@@ -51,7 +54,8 @@ def training_rows(
 ) -> TrainingRows:
     """A run's rows, padded to `capacity`, as NumPy arrays that a device can take.
 
-    `validates` says by their numbers which rows are held back; `rng` orders the validation candidates.
+    `weights` belong to weighted losses, one per row; `validates` says by their numbers which rows are held
+    back; `rng` orders the validation candidates.
     """
     index = np.arange(len(simulations.done))
     x = simulations.x.copy()
@@ -74,6 +78,7 @@ def training_rows(
         log_prior=padded(log_prior, np.float32),
         source=padded(simulations.source, np.int32),
         done=padded(simulations.done, bool),
+        weight=padded(np.ones(len(index)) if weights is None else weights, np.float32),
         train=padded(train, np.int32),
         n_train=scalar(len(train)),
         validation=padded(validation, np.int32),

@@ -6,31 +6,23 @@ Nothing is printed here. Whoever wants to know what happens listens to the event
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from aptinfer.errors import SimulationError, TrainingError
-from aptinfer.estimators.embeddings import Embedded
-from aptinfer.estimators.ensemble import build_members
-from aptinfer.estimators.mog import Ratio
+from aptinfer.errors import SimulationError
 from aptinfer.keys import Key
-from aptinfer.methods.losses import Atomic, ClosedForm
+from aptinfer.methods.learning import Task
 from aptinfer.posteriors import Posterior, check_observation
-from aptinfer.proposals import FromMixtures, FromPrior
-from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Simulations, Status, Store, batched
-from aptinfer.rows import training_rows
-from aptinfer.scaling import Scaling, fit_scaling
+from aptinfer.proposals import FromPrior
+from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Status, Store, batched
 from aptinfer.simulators import BaseSimulator
 from aptinfer.spaces import Frame
-from aptinfer.train import History, Progress, Trainer
+from aptinfer.train import History, Progress
 
 HOPELESS_AFTER = 50  # a simulator whose first so many runs all fail will not recover
 FEWEST_ROWS = 20  # successful simulations without which no network can be trained
-FAR = 4.0  # |z| beyond which the prior has next to no mass: a posterior that does has drifted
-
 
 _THETA, _X, _WEIGHTS, _TRAINING = range(4)  # branches of a run's key
 
@@ -97,17 +89,15 @@ Listener = Callable[[Event], None]
 
 
 class State(NamedTuple):
-    """What a round needs from the rounds before it."""
+    """What a round needs from the rounds before it; `memory` is the method's own."""
 
     number: int
-    estimator: Embedded | None
-    scaling: Scaling | None
-    posterior: Posterior | None
-    ratios: tuple[Ratio, ...]
+    posterior: Any
+    memory: Any
 
 
 def initial_state() -> State:
-    return State(0, None, None, None, ())
+    return State(0, None, None)
 
 
 def step(
@@ -119,57 +109,35 @@ def step(
     listen: Listener,
     state: State,
 ) -> tuple[State, RoundFinished]:
-    """One round. `method` is settled (see `methods.apt`); `store` remembers the rows."""
+    """One round. `method` is settled (see `methods.learning`); `store` remembers the rows."""
     number = state.number
     listen(RoundStarted(number))
     root = Key((plan.seed,))
-    for_theta, for_training = root.child(_THETA, number), root.child(_TRAINING, number)
-
     if state.posterior is None:
         proposal = FromPrior(problem.frame)
     else:
         proposal = method.propose(state.posterior, number)
-    ratios = state.ratios
-    if isinstance(proposal, FromMixtures):
-        ratios = (*ratios, proposal.ratios)
-    rows = store.plan(proposal.draw(for_theta, plan.simulations))
+    rows = store.plan(proposal.draw(root.child(_THETA, number), plan.simulations))
     failed, seconds = _simulate(problem, plan, executor, store, listen, number, rows)
-
-    simulations = store.simulations()
-    event = simulations.x.shape[1:]
-    scaling = state.scaling or fit_scaling(simulations.x[simulations.done])
-    estimator = state.estimator or build_members(
-        root.child(_WEIGHTS), method.estimator, method.embedding, problem.frame.prior.dim, event
-    )
-    loss = method.loss_of_round(number)
-    log_prior = problem.frame.log_prior(simulations.value, simulations.theta)
-    trainer = _fitting(method.trainer, simulations)
-    data = training_rows(
-        simulations._replace(x=scaling(simulations.x)),
-        log_prior,
-        _table(ratios, plan.rounds) if isinstance(loss, ClosedForm) else None,
+    task = Task(
+        frame=problem.frame,
+        observation=problem.observation,
+        number=number,
+        rounds=plan.rounds,
         capacity=plan.rounds * plan.simulations,
-        validates=trainer.validates,
-        contrasts=isinstance(loss, Atomic),
-        rng=for_training.child(1).generator(),
-    )
-    if isinstance(loss, Atomic):
-        assert loss.atoms is not None
-        loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    estimator, history = trainer(
-        for_training,
-        estimator,
-        loss,
-        data,
-        lambda progress: listen(Trained(number, progress)),
         last=plan.is_last(number),
+        proposal=proposal,
+        simulations=store.simulations(),
+        for_weights=root.child(_WEIGHTS),
+        for_training=root.child(_TRAINING, number),
+        listen=lambda progress: listen(Trained(number, progress)),
     )
-    posterior = Posterior(problem.frame, scaling, estimator, problem.observation, event)
-    notes = _notes(posterior, failed / plan.simulations)
-    store.close_round(RoundResult(estimator, history, notes))
-    finished = RoundFinished(number, posterior, history, failed, notes, seconds)
+    learned = method.learn(task, state.memory)
+    notes = {"share_failed": failed / plan.simulations, **learned.notes}
+    store.close_round(RoundResult(learned.weights, learned.history, notes))
+    finished = RoundFinished(number, learned.posterior, learned.history, failed, notes, seconds)
     listen(finished)
-    return State(number + 1, estimator, scaling, posterior, ratios), finished
+    return State(number + 1, learned.posterior, learned.memory), finished
 
 
 def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tuple[int, float]:
@@ -215,39 +183,3 @@ def _compared(outcomes: Iterable[Outcome], observation: np.ndarray) -> Iterator[
             check_observation("x_o", observation, outcome.x.shape)
             compared = True
         yield outcome
-
-
-def _fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
-    """A batch no larger than the first round's training rows. Rounds only add rows, so it stays."""
-    first = np.flatnonzero((simulations.round == 0) & simulations.done)
-    held_back = trainer.validates(first)
-    if not held_back.any():
-        raise TrainingError(
-            f"none of the {len(first)} successful simulations of the first round is held back to decide when "
-            f"to stop. Raise simulations= or Trainer(validation=...)."
-        )
-    return replace(trainer, batch=min(trainer.batch, int((~held_back).sum())))
-
-
-def _table(ratios: tuple[Ratio, ...], rounds: int) -> Ratio:
-    """All rounds' proposals, padded to the run's capacity; entry 0 stands for the prior and is not used."""
-    flat = jax.tree.map(lambda *leaves: np.concatenate(leaves), *ratios)
-    per_round = ratios[0].means.shape[0]
-    capacity = 1 + per_round * max(rounds - 1, 1)
-
-    def padded(a):
-        return np.concatenate([a[:1], a, np.repeat(a[:1], capacity - 1 - len(a), axis=0)])
-
-    return jax.tree.map(padded, flat)
-
-
-def _notes(posterior: Posterior, failing: float) -> dict[str, float]:
-    """Numbers worth watching from round to round."""
-    value = posterior.raw_values(4096)
-    notes = {"share_failed": failing}
-    if posterior.frame.always_inside:
-        notes["share_far"] = float((np.abs(value) > FAR).any(axis=1).mean())
-    else:
-        inside = posterior.frame.prior.contains(posterior.frame.to_theta(value))
-        notes["acceptance"] = float(inside.mean())
-    return notes

@@ -107,6 +107,36 @@ def log_normaliser(q: Mixture, ratio: Ratio) -> Float[Array, ""]:
     return logsumexp(log_weights[:, None] + ratio.log_weights[None, :] - half_log_det_r - 0.5 * exponent)
 
 
+def divided(q: Mixture, ratio: Ratio) -> Mixture:
+    r"""q(v) p(v) / p~(v), normalised, for a proposal of one Gaussian: the inverse of multiplying by p~/p.
+
+    With S'S = P~ - P_0, d = m_i - m~ and g = P_0 (m~ - m_0) each component becomes one with
+
+        P' = P_i - S'S,    h = S'S d - g,    m' = m_i + P'^-1 h,
+        log a'_i = log a_i + (log|P_i| - log|P'| + h'P'^-1 h + |S d|^2) / 2 - d'g    up to a constant.
+
+    P' = U'(I - T'T)U with T = S U^-1 is taken apart where U has whitened it, so that float32 is enough. Where
+    I - T'T is not positive definite the quotient is no density, and every number of that component is NaN.
+    """
+    identity = jnp.eye(q.means.shape[1], dtype=q.means.dtype)
+
+    def one(log_weight, mean, factor):
+        inverse = solve_triangular(factor, identity)  # U^-1
+        whitened = ratio.roots[0] @ inverse
+        lower = jnp.linalg.cholesky(identity - whitened.T @ whitened)
+        d = mean - ratio.means[0]
+        along = ratio.roots[0] @ d
+        h = ratio.roots[0].T @ along - ratio.slopes[0]
+        half = solve_triangular(lower, inverse.T @ h, lower=True)  # |half|^2 = h'P'^-1 h
+        shift = inverse @ solve_triangular(lower.T, half)
+        change = jnp.sum(half**2) + jnp.sum(along**2) - 2 * jnp.sum(d * ratio.slopes[0])
+        log_weight = log_weight - jnp.sum(jnp.log(jnp.diagonal(lower))) + 0.5 * change
+        return log_weight, mean + shift, lower.T @ factor
+
+    log_weights, means, factors = jax.vmap(one)(q.log_weights, q.means, q.factors)
+    return Mixture(jax.nn.log_softmax(log_weights), means, factors)
+
+
 def _least_squares(a, b):
     """Solve min |a u - b|^2 for stacks of tall matrices by modified Gram-Schmidt.
 

@@ -1,8 +1,7 @@
 """Automatic Posterior Transformation (SNPE-C; Greenberg, Nonnenmacher, Macke 2019) and its first round.
 
-A method is a small record of choices. `recipe` settles the open ones from the size of the problem, and the
-sequential loop asks it three things: with which loss to train in a round, what to propose next, and with
-what settings the networks are built.
+A method is a small record of choices. `settled` makes those that were left open; then the sequential loop
+asks it two things, what to propose and what the simulations teach (see `learning.py`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,8 @@ from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.embeddings import MLP, EmbeddingSpec
 from aptinfer.estimators.ensemble import split_ensemble
 from aptinfer.estimators.mdn import MDN
+from aptinfer.estimators.mog import Ratio
+from aptinfer.methods.learning import Learned, Network, Task, direct, train_network
 from aptinfer.methods.losses import (
     Atomic,
     ClosedForm,
@@ -22,7 +23,7 @@ from aptinfer.methods.losses import (
     MixtureProposal,
 )
 from aptinfer.posteriors import Posterior
-from aptinfer.proposals import FromMixtures, FromPosterior, mixtures_at
+from aptinfer.proposals import FromMixtures, FromPosterior, mixtures_at, proposal_table
 from aptinfer.protocols import Proposal
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
@@ -90,10 +91,16 @@ class APT:
         embedding = MLP() if self.embedding is None else self.embedding
         return replace(self, loss=loss, estimator=estimator, embedding=embedding)
 
-    def loss_of_round(self, number: int) -> Loss:
+    def learn(self, task: Task, memory: tuple[Network, tuple[Ratio, ...]] | None) -> Learned:
         """Maximum likelihood while all rows come from the prior, the corrected loss afterwards."""
+        network, ratios = memory or (None, ())
+        if isinstance(task.proposal, FromMixtures):
+            ratios = (*ratios, task.proposal.ratios)
         assert self.loss is not None
-        return MaximumLikelihood() if number == 0 else self.loss
+        loss = self.loss if task.number else MaximumLikelihood()
+        table = proposal_table(ratios, task.rounds) if isinstance(loss, ClosedForm) else None
+        network, history = train_network(task, self, loss, network, ratios=table)
+        return direct(task, network, history, memory=(network, ratios))
 
     def propose(self, posterior: Posterior, number: int) -> Proposal:
         """What round `number` draws from: the posterior of the round before it."""
@@ -129,9 +136,9 @@ class NPE:
         embedding = MLP() if self.embedding is None else self.embedding
         return replace(self, estimator=estimator, embedding=embedding)
 
-    def loss_of_round(self, number: int) -> Loss:
-        del number
-        return MaximumLikelihood()
+    def learn(self, task: Task, memory: None) -> Learned:
+        network, history = train_network(task, self, MaximumLikelihood(), memory)
+        return direct(task, network, history)
 
     def propose(self, posterior: Posterior, number: int) -> Proposal:
         raise ValueError("NPE is the one-round method: use method=apt.APT() for several rounds.")

@@ -38,6 +38,7 @@ class Batch(NamedTuple):
     candidates: Float[Array, "batch atoms dim"]
     log_prior: Float[Array, "batch atoms"]
     from_prior: Bool[Array, " batch"]
+    weight: Float[Array, " batch"]
     ratio: Ratio | None
 
 
@@ -56,6 +57,14 @@ class MaximumLikelihood(Loss):
 
     def __call__(self, estimator, batch):
         return -estimator.log_prob_rows(batch.x, batch.candidates[:, 0])
+
+
+@dataclass(frozen=True)
+class WeightedLikelihood(Loss):
+    """-w log q(v | x): with w = p(v) / p~(v), rows of a proposal count as the prior's would."""
+
+    def __call__(self, estimator, batch):
+        return -batch.weight * estimator.log_prob_rows(batch.x, batch.candidates[:, 0])
 
 
 @dataclass(frozen=True)

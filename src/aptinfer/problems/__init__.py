@@ -14,13 +14,24 @@ if TYPE_CHECKING:  # a problem, and JAX with it, is imported only when it is ask
 __all__ = ["get", "list"]
 
 _NAMES = (
+    # the paper's
     "two_moons",
     "slcp",
+    "slcp_distractors",
     "lotka_volterra",
     "lotka_volterra_raw",
     "lotka_volterra_noisy",
-    "mg1",
     "rock_paper_scissors",
+    "mg1",
+    "glm",
+    # the published benchmark's
+    "gaussian_linear",
+    "gaussian_linear_uniform",
+    "gaussian_mixture",
+    "bernoulli_glm",
+    "bernoulli_glm_raw",
+    "sir",
+    "lotka_volterra_ode",
 )
 
 

@@ -1,5 +1,6 @@
 """The record that every benchmark problem fills in."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -89,7 +90,10 @@ class Problem:
         return tuple(self.prior.names)
 
     def reference_posterior(self, x_o: object, n: int, seed: int = 0) -> np.ndarray:
-        """Exact draws from p(theta | x_o), to measure an estimate against.
+        """Draws from p(theta | x_o), to measure an estimate against: exact, or from chains that agree.
+
+        Draws from chains are kept in the user's cache folder, as they take a while;
+        `python -m aptinfer.problems` says which problems these are.
 
         Args:
             x_o: any observation of this problem, in the shape of `observation`.
@@ -101,7 +105,7 @@ class Problem:
 
         Raises:
             NotImplementedError: no exact posterior is known for this problem.
-            SamplingError: `x_o` is so implausible that too few draws were accepted.
+            SamplingError: `x_o` is so implausible that too few draws were accepted, or the chains disagree.
         """
         if self.reference is None:
             raise NotImplementedError(
@@ -149,3 +153,19 @@ def floats(theta: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
     if not jnp.issubdtype(values.dtype, jnp.floating):
         values = values.astype(jax.dtypes.canonicalize_dtype(float))
     return values, jnp.asarray(x).astype(values.dtype)
+
+
+def one_pair(function: Callable[[Array, Array], Array]) -> Callable[[ArrayLike, ArrayLike], Array]:
+    """Decorator: makes a log-likelihood of one theta and one x, both vectors, one of many of either."""
+
+    @functools.wraps(function)
+    def log_likelihood(theta: ArrayLike, x: ArrayLike) -> Array:
+        return each(function, *floats(theta, x))
+
+    return log_likelihood
+
+
+def each(function: Callable[..., Array], *arrays: Array) -> Array:
+    """A function of vectors, row by row for those arguments that are matrices."""
+    axes = [0 if array.ndim == 2 else None for array in arrays]
+    return jax.vmap(function, axes)(*arrays) if 0 in axes else function(*arrays)

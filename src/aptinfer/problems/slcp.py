@@ -23,6 +23,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from aptinfer.priors import box
+from aptinfer.problems import benchmark
 from aptinfer.problems.problem import PAPER_MAF, Problem, accepted, floats
 from aptinfer.simulators import JaxSimulator
 
@@ -105,6 +106,8 @@ def reference(rng: np.random.Generator, x_o: np.ndarray, n: int) -> np.ndarray:
     return accepted(propose, n)
 
 
+_observations, _truths = benchmark.observations("slcp")
+
 problem = Problem(
     name="slcp",
     prior=box([-BOUND] * 5, [BOUND] * 5, names=tuple(f"theta_{i}" for i in range(1, 6))),
@@ -121,4 +124,6 @@ problem = Problem(
     log_likelihood=log_likelihood,
     reference=reference,
     network=PAPER_MAF,
+    observations=_observations,  # the benchmark's; `observation` is the paper's
+    truths=_truths,
 )

@@ -24,6 +24,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from aptinfer.priors import box
+from aptinfer.problems import benchmark
 from aptinfer.problems.problem import PAPER_MAF, Problem, accepted, floats
 from aptinfer.simulators import JaxSimulator
 
@@ -78,6 +79,8 @@ def reference(rng: np.random.Generator, x_o: np.ndarray, n: int) -> np.ndarray:
     return accepted(propose, n)
 
 
+_observations, _truths = benchmark.observations("two_moons")
+
 problem = Problem(
     name="two_moons",
     prior=box([-BOUND] * 2, [BOUND] * 2, names=("theta_1", "theta_2")),
@@ -86,4 +89,6 @@ problem = Problem(
     log_likelihood=log_likelihood,
     reference=reference,
     network=PAPER_MAF,
+    observations=_observations,  # the benchmark's; `observation` is the paper's
+    truths=_truths,
 )

@@ -1,0 +1,157 @@
+"""How a method learns from the rows of a run: what it is told, what it answers, and what neural ones share.
+
+A settled method has three functions,
+
+    propose(posterior, number) -> proposal of round `number`
+    learn(task, memory)        -> what the rows so far teach, and what to remember for the next round
+    one_round                  -> whether there is only one round
+
+and the loop in `sequential.py` knows nothing else of it. `train_network` is what all methods with a network
+do between rows and weights: scale x once, build the network once, train on all rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aptinfer.errors import TrainingError
+from aptinfer.estimators.embeddings import Embedded
+from aptinfer.estimators.ensemble import build_members
+from aptinfer.estimators.mog import Ratio
+from aptinfer.keys import Key
+from aptinfer.methods.losses import Atomic, Loss
+from aptinfer.posteriors import Posterior
+from aptinfer.protocols import Proposal, Simulations
+from aptinfer.rows import training_rows
+from aptinfer.scaling import Scaling, fit_scaling
+from aptinfer.spaces import Frame
+from aptinfer.train import History, Progress, Trainer
+
+FAR = 4.0  # |z| beyond which the prior has next to no mass: a posterior that does has drifted
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is told after a round's simulations.
+
+    Attributes:
+        frame, observation: the coordinates and x_o.
+        number, rounds: of this round, counted from zero, and how many there will be.
+        capacity: rows that the run will have in the end.
+        last: whether the user may get this round's posterior.
+        proposal: what this round's parameters were drawn from.
+        simulations: every row of the run so far.
+        for_weights, for_training: keys, of the run's networks and of this round's training.
+        listen: told how training goes.
+    """
+
+    frame: Frame
+    observation: np.ndarray
+    number: int
+    rounds: int
+    capacity: int
+    last: bool
+    proposal: Proposal
+    simulations: Simulations
+    for_weights: Key
+    for_training: Key
+    listen: Callable[[Progress], None]
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """The shape of one x."""
+        return self.simulations.x.shape[1:]
+
+
+class Learned(NamedTuple):
+    """What a method answers: `memory` comes back to it in the next round, `weights` go to the store."""
+
+    posterior: Any
+    history: History
+    notes: dict[str, float]
+    weights: Any
+    memory: Any
+
+
+class Network(NamedTuple):
+    """A trained network and the scaling of x that it was trained with, fixed after the first round."""
+
+    estimator: Embedded
+    scaling: Scaling
+
+
+def train_network(
+    task: Task,
+    method: Any,
+    loss: Loss,
+    before: Network | None,
+    *,
+    simulations: Simulations | None = None,
+    ratios: Ratio | None = None,
+    weights: np.ndarray | None = None,
+) -> tuple[Network, History]:
+    """Train the method's estimator on the rows of a run, from where the round before left it.
+
+    Args:
+        task: see `Task`.
+        method: anything with `estimator`, `embedding` and `trainer`.
+        loss: of every row.
+        before: what this function returned in the round before.
+        simulations: other rows than the task's, such as the last round's alone.
+        ratios: the proposals' densities over the prior's, for closed forms.
+        weights: one number per row, for weighted losses.
+    """
+    rows = task.simulations if simulations is None else simulations
+    before = before or new_network(task, method)
+    trainer = fitting(method.trainer, rows)
+    data = training_rows(
+        rows._replace(x=before.scaling(rows.x)),
+        task.frame.log_prior(rows.value, rows.theta),
+        ratios,
+        weights=weights,
+        capacity=task.capacity,
+        validates=trainer.validates,
+        contrasts=isinstance(loss, Atomic),
+        rng=task.for_training.child(1).generator(),
+    )
+    if isinstance(loss, Atomic):
+        assert loss.atoms is not None
+        loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
+    estimator, history = trainer(task.for_training, before.estimator, loss, data, task.listen, last=task.last)
+    return before._replace(estimator=estimator), history
+
+
+def new_network(task: Task, method: Any) -> Network:
+    """The method's network before its first round of training."""
+    dim, x = task.frame.prior.dim, task.simulations.x[task.simulations.done]
+    built = build_members(task.for_weights, method.estimator, method.embedding, dim, task.event)
+    return Network(built, fit_scaling(x))
+
+
+def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
+    """A batch no larger than the first of these rounds' training rows. Rounds only add rows, so it stays."""
+    first = np.flatnonzero((simulations.round == simulations.round[0]) & simulations.done)
+    held_back = trainer.validates(first)
+    if not held_back.any():
+        raise TrainingError(
+            f"none of the {len(first)} successful simulations of the first round is held back to decide when "
+            f"to stop. Raise simulations= or Trainer(validation=...)."
+        )
+    return replace(trainer, batch=min(trainer.batch, int((~held_back).sum())))
+
+
+def direct(task: Task, network: Network, history: History, memory: Any = None) -> Learned:
+    """The answer of a method whose network is the posterior."""
+    posterior = Posterior(task.frame, network.scaling, network.estimator, task.observation, task.event)
+    return Learned(posterior, history, notes_on(posterior), network.estimator, memory)
+
+
+def notes_on(posterior: Posterior) -> dict[str, float]:
+    """Numbers worth watching from round to round."""
+    value = posterior.raw_values(4096)
+    if posterior.frame.always_inside:
+        return {"share_far": float((np.abs(value) > FAR).any(axis=1).mean())}
+    inside = posterior.frame.prior.contains(posterior.frame.to_theta(value))
+    return {"acceptance": float(inside.mean())}

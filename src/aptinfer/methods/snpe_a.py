@@ -1,0 +1,152 @@
+r"""SNPE-A (Papamakarios & Murray 2016): learn the proposal posterior, divide the proposal out afterwards.
+
+A network trained on a round's rows alone learns p~(v | x), proportional to p(v | x) p~(v) / p(v). With
+Gaussian proposals the posterior is a quotient of Gaussians,
+
+    q(v | x_o)  proportional to  q~(v | x_o) p(v) / p~(v)    (`mog.divided`),
+
+one Gaussian until the last round, whose network is a mixture grown from it. The quotient exists only where
+q~ is narrower than p~ / p. Where it does not, the round is lost: its posterior is that of the round before,
+and so is the next proposal, as in the original code; the round's note `not_positive_definite` says so.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from aptinfer.checks import suggests_keywords
+from aptinfer.estimators.density import DensityEstimator
+from aptinfer.estimators.embeddings import MLP, Embedded
+from aptinfer.estimators.ensemble import Ensemble, split_ensemble
+from aptinfer.estimators.mdn import MDN, MixtureHead
+from aptinfer.estimators.mog import Mixture, Ratio, divided
+from aptinfer.keys import as_jax
+from aptinfer.methods.apt import check_choices
+from aptinfer.methods.learning import Learned, Network, Task, direct, new_network, train_network
+from aptinfer.methods.losses import MaximumLikelihood
+from aptinfer.posteriors import Posterior
+from aptinfer.proposals import FromMixtures, mixtures_at
+from aptinfer.protocols import Proposal, Simulations
+from aptinfer.spaces import Frame, Latent, Space
+from aptinfer.train import Trainer
+
+APART = 1e-3  # of the standard deviation: how far copies of a component start from each other
+
+
+class Quotient(DensityEstimator):
+    """A mixture density network with the proposal divided out."""
+
+    head: DensityEstimator
+    ratio: Ratio
+
+    def __call__(self, condition: Float[Array, " features"]) -> Mixture:
+        q = self.head(condition)
+        assert isinstance(q, Mixture)
+        return divided(q, self.ratio)
+
+
+class Memory(NamedTuple):
+    """The network, which has learned the last proposal posterior, and the last posterior that exists."""
+
+    network: Network
+    posterior: Posterior
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class SNPEA:
+    """Sequential posterior estimation by dividing the proposal out.
+
+    Args:
+        estimator: `MDN(components)`, the network of the last round, or an `Ensemble` of them; the rounds
+            before it have one component.
+        embedding, space, trainer: as for `APT`. The prior must be Gaussian in the space, which it always is
+            in latent space, or uniform.
+    """
+
+    estimator: Any = field(default_factory=MDN)
+    embedding: Any = None
+    space: Space = field(default_factory=Latent)
+    trainer: Trainer = field(default_factory=lambda: Trainer(hurry=False))
+
+    one_round = False
+
+    def __post_init__(self):
+        check_choices(self)
+        if not isinstance(split_ensemble(self.estimator)[0], MDN):
+            raise ValueError(
+                f"SNPEA divides densities, which is possible for mixtures of Gaussians only: its estimator "
+                f"must be apt.MDN(...); got {self.estimator!r}. For other estimators use "
+                f"apt.APT(estimator=...) or apt.SNPEB(estimator=...)."
+            )
+
+    def settled(self, frame: Frame) -> "SNPEA":
+        if frame.gaussian is None:
+            raise ValueError(
+                f"SNPEA has no closed form for {frame.prior!r} in this space: the prior must be Gaussian or "
+                f"uniform in theta, or have a bijection to N(0, I) and be learned in latent space. Use "
+                f"apt.APT(), which takes any prior."
+            )
+        return replace(self, embedding=MLP() if self.embedding is None else self.embedding)
+
+    def propose(self, posterior: Posterior, number: int) -> Proposal:
+        return FromMixtures(posterior.frame, mixtures_at(posterior, single=True), first_source=number)
+
+    def learn(self, task: Task, memory: Memory | None) -> Learned:
+        network = memory.network if memory else None
+        mixture, members = split_ensemble(self.estimator)
+        if network is None:
+            single = MDN(1 if task.rounds > 1 else mixture.components)
+            network = new_network(task, replace(self, estimator=Ensemble(single, members)))
+        elif task.number + 1 == task.rounds and mixture.components > 1:
+            network = network._replace(estimator=grown(task, network.estimator, mixture.components))
+        rows = _of_round(task.simulations, task.number)
+        network, history = train_network(task, self, MaximumLikelihood(), network, simulations=rows)
+        answer = network
+        if isinstance(task.proposal, FromMixtures):
+            answer = network._replace(estimator=_quotient(network.estimator, task.proposal.ratios))
+        learned = direct(task, answer, history)
+        exists = bool(np.isfinite(learned.posterior.raw_values(16)).all())
+        posterior = learned.posterior if exists or memory is None else memory.posterior
+        notes = {**learned.notes, "not_positive_definite": float(not exists)}
+        return learned._replace(posterior=posterior, notes=notes, memory=Memory(network, posterior))
+
+
+def grown(task: Task, estimator: Embedded, components: int) -> Embedded:
+    """The network with its only component copied, the copies a little apart so that they can specialise."""
+    head = estimator.head
+    assert isinstance(head, MixtureHead)
+    assert head.components == 1
+    n = head.dim
+    features = head.linear.weight.shape[-1]
+    means, factors = jnp.split(head.linear.weight, [n], axis=-2)
+    means_bias, factors_bias = jnp.split(head.linear.bias, [n], axis=-1)
+    members = means_bias.shape[:-1]
+
+    def copied(array: Array, axis: int) -> Array:
+        return jnp.concatenate([array] * components, axis=axis)
+
+    key = as_jax(task.for_weights.child(1).words())
+    noise = APART * jax.random.normal(key, (*members, components * n), jnp.float32)
+    logits = jnp.zeros((*members, components), jnp.float32)
+    weight = [jnp.zeros((*members, components, features)), copied(means, -2), copied(factors, -2)]
+    bias = [logits, copied(means_bias, -1) + noise, copied(factors_bias, -1)]
+    larger = eqx.filter_eval_shape(MDN(components).build, jax.random.key(0), n, features)
+    arrays = jnp.concatenate(weight, -2), jnp.concatenate(bias, -1)
+    larger = eqx.tree_at(lambda h: (h.linear.weight, h.linear.bias), larger, arrays)
+    return Embedded(estimator.embedding, larger)
+
+
+def _quotient(estimator: Embedded, ratios: Ratio) -> Embedded:
+    """Each member's network over its own proposal: both have the members along the first axis."""
+    return Embedded(estimator.embedding, Quotient(estimator.head, ratios))
+
+
+def _of_round(simulations: Simulations, number: int) -> Simulations:
+    """The rows of one round."""
+    return Simulations(*(column[simulations.round == number] for column in simulations))

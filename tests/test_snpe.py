@@ -1,0 +1,141 @@
+"""SNPE-A's division and SNPE-B's weights, against algebra and integrals done independently."""
+
+import jax
+import numpy as np
+import pytest
+
+import aptinfer as apt
+from aptinfer.estimators.mog import (
+    GaussianTerms,
+    HostMixture,
+    Mixture,
+    clipped,
+    density_ratio,
+    divided,
+    on_host,
+)
+
+TRAINER = apt.Trainer(epochs=60, patience=10, learning_rate=5e-3, warmup=10)
+PRIOR = apt.gaussian([0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]])
+
+
+def simulator(rng, theta):
+    return theta + 0.5 * rng.standard_normal(2)
+
+
+def infer(method, **settings):
+    return apt.infer(simulator, PRIOR, [0.4, 0.7], method=method, progress=False, **settings)
+
+
+def random_mixture(rng, components, dim, scale):
+    factors = np.triu(0.3 * rng.normal(size=(components, dim, dim)), 1)
+    factors += np.eye(dim) * np.exp(0.3 * rng.normal(size=(components, 1, dim))) / scale
+    weights = rng.dirichlet(np.ones(components))
+    arrays = np.log(weights), scale * rng.normal(size=(components, dim)), factors
+    return Mixture(*(np.float32(a) for a in arrays))  # pyright: ignore[reportArgumentType]
+
+
+def multiplied(mixture: HostMixture, proposal: HostMixture, prior: GaussianTerms) -> HostMixture:
+    """mixture x proposal / prior in float64, by the textbook formulas about the origin."""
+    p_tilde = np.linalg.inv(proposal.covariances[0])
+    m_tilde = proposal.means[0]
+    precisions = np.linalg.inv(mixture.covariances)
+    new = precisions + p_tilde - prior.precision
+    shifts = (
+        np.einsum("kij,kj->ki", precisions, mixture.means) + p_tilde @ m_tilde - prior.precision @ prior.mean
+    )
+    means = np.stack([np.linalg.solve(p, s) for p, s in zip(new, shifts, strict=True)])
+    quadratic = [
+        m @ p @ m - m_0 @ p_0 @ m_0
+        for m, p, m_0, p_0 in zip(means, new, mixture.means, precisions, strict=True)
+    ]
+    log_weights = np.log(mixture.weights) + 0.5 * (
+        np.linalg.slogdet(precisions)[1] - np.linalg.slogdet(new)[1] + quadratic
+    )
+    weights = np.exp(log_weights - log_weights.max())
+    return HostMixture(weights / weights.sum(), means, np.linalg.inv(new))
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_division_undoes_multiplication(seed, flat):
+    rng = np.random.default_rng(seed)
+    dim = 3
+    precision = np.zeros((dim, dim)) if flat else np.linalg.inv(np.cov(rng.normal(size=(dim, 40))))
+    prior = GaussianTerms(0.3 * rng.normal(size=dim) * (not flat), precision)
+    original = random_mixture(rng, 4, dim, 0.5)
+    proposal = clipped(on_host(random_mixture(rng, 1, dim, 0.4)), prior)
+    product = multiplied(on_host(original), proposal, prior)
+    roots = np.linalg.cholesky(np.linalg.inv(product.covariances))
+    arrays = np.log(product.weights), product.means, np.swapaxes(roots, -1, -2)
+    as_network = Mixture(*(np.float32(a) for a in arrays))  # pyright: ignore[reportArgumentType]
+    back = on_host(jax.jit(divided)(as_network, density_ratio(proposal, prior)))
+    expected = on_host(original)
+    for found, known in zip(back, expected, strict=True):
+        np.testing.assert_allclose(found, known, rtol=2e-3, atol=2e-4)
+    assert np.abs(product.means - expected.means).max() > 0.05
+
+
+def test_a_quotient_that_is_no_density_is_nan():
+    proposal = HostMixture(np.ones(1), np.zeros((1, 2)), 0.1 * np.eye(2)[None])
+    prior = GaussianTerms(np.zeros(2), np.eye(2))
+    wide = Mixture(np.zeros(1, np.float32), np.zeros((1, 2), np.float32), np.eye(2, dtype=np.float32)[None])  # pyright: ignore
+    assert np.isnan(divided(wide, density_ratio(proposal, prior)).factors).any()
+
+
+def test_snpe_a_grows_its_network_in_the_last_round_only():
+    run = infer(apt.SNPEA(estimator=apt.MDN(3), trainer=TRAINER), rounds=3, simulations=300)
+    heads = [finished.posterior.estimator.head for finished in run.rounds]
+    assert heads[0].components == 1
+    assert [head.head.components for head in heads[1:]] == [1, 3]
+    assert all(finished.notes["not_positive_definite"] == 0 for finished in run.rounds)
+    np.testing.assert_allclose(run.posterior.mean(), [0.44, 0.62], atol=0.25)
+
+
+def test_snpe_a_keeps_the_last_posterior_that_exists(monkeypatch):
+    from aptinfer.methods import snpe_a
+
+    def never(estimator, ratios):
+        del ratios
+        return jax.tree.map(lambda a: a * np.nan if hasattr(a, "dtype") else a, estimator)
+
+    monkeypatch.setattr(snpe_a, "_quotient", never)
+    run = infer(apt.SNPEA(estimator=apt.MDN(1), trainer=TRAINER), rounds=2, simulations=200)
+    assert run.rounds[1].notes["not_positive_definite"] == 1
+    np.testing.assert_array_equal(run.posterior.sample(5), run.rounds[0].posterior.sample(5))
+
+
+def test_snpe_b_from_the_prior_is_npe():
+    settings = {"estimator": apt.MDN(2), "trainer": TRAINER}
+    ours, npe = (infer(m, rounds=1, simulations=300) for m in (apt.SNPEB(**settings), apt.NPE(**settings)))
+    np.testing.assert_array_equal(ours.posterior.sample(10), npe.posterior.sample(10))
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("defensive", [0.0, 0.3])
+def test_snpe_b_weights_are_prior_over_proposals(own, defensive):
+    method = apt.SNPEB(estimator=apt.MDN(1), trainer=TRAINER, own_weights=own, defensive=defensive)
+    run = infer(method, rounds=2, simulations=400)
+    rows, first = run.simulations, run.rounds[0].posterior
+    log_prior = PRIOR.log_prob(rows.theta)
+    proposed = (1 - defensive) * np.exp(first.log_prob(rows.theta)) + defensive * np.exp(log_prior)
+    if own:
+        densities = np.where(rows.round == 0, np.exp(log_prior), proposed)
+    else:
+        densities = 0.5 * np.exp(log_prior) + 0.5 * proposed
+    expected = np.exp(log_prior) / densities
+    effective = expected.sum() ** 2 / np.sum(expected**2)
+    assert run.rounds[1].notes["effective_rows"] == pytest.approx(effective, rel=1e-3)
+    if not own:
+        assert expected.max() < 2 + 1e-6
+        # An importance weight has mean one under what the rows were drawn from.
+        assert abs(expected.mean() - 1) < 5 * expected.std() / np.sqrt(len(expected))
+
+
+def test_what_a_method_cannot_do_is_said_when_it_is_built():
+    with pytest.raises(ValueError, match=r"SNPEA divides densities.*apt.SNPEB"):
+        apt.SNPEA(estimator=apt.MAF())
+    with pytest.raises(ValueError, match=r"SNPEB defensive must be a share in \[0, 1\)"):
+        apt.SNPEB(defensive=1.0)
+    with pytest.raises(TypeError, match="Did you mean 'defensive'"):
+        apt.SNPEB(defensiv=0.1)  # pyright: ignore[reportCallIssue]
