@@ -62,8 +62,9 @@ _WHERE = {
     "SimulationError": "errors",
     "TrainingError": "errors",
     "SamplingError": "errors",
+    "SamplingWarning": "errors",
 }
-_MODULES = ("problems", "diagnostics")
+_MODULES = ("problems", "diagnostics", "samplers")
 
 __all__ = [*_WHERE, *_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -88,8 +89,10 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from aptinfer import diagnostics as diagnostics
     from aptinfer import problems as problems
+    from aptinfer import samplers as samplers
     from aptinfer.errors import AptinferError as AptinferError
     from aptinfer.errors import SamplingError as SamplingError
+    from aptinfer.errors import SamplingWarning as SamplingWarning
     from aptinfer.errors import SimulationError as SimulationError
     from aptinfer.errors import TrainingError as TrainingError
     from aptinfer.estimators.autoregressive import AutoregressiveMixture as AutoregressiveMixture

@@ -1,18 +1,16 @@
 """The default: tempered particles find the modes, then each of them becomes a chain that mixes."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
-from aptinfer.samplers.draws import LARGEST_R_HAT, Draws, agreement, from_chains
+from aptinfer.samplers.draws import FEWEST_RECORDS, LARGEST_R_HAT, Draws, agreement, checked, from_chains
 from aptinfer.samplers.local_mixture import LocalMixture, move
 from aptinfer.samplers.target import Target
 from aptinfer.samplers.tempering import MOVES, even_particles, tempered
-
-RECORDS = 8  # of each chain, at least: R-hat compares their halves
 
 
 @suggests_keywords
@@ -44,27 +42,41 @@ class Automatic:
         n = positive_int("n", n)
         key_order, key_temper, key_fit, key_move = (key.child(i) for i in range(4))
         population = tempered(key_temper, target, params, self.particles)
-        z, moves, made = population.z, MOVES, population.moves
-        for attempt in range(32):  # `moves` reaches any limit before
+        z, moves, attempt = population.z, MOVES, 0
+        while True:
             mixture = LocalMixture.crossed(key_fit.child(attempt).generator(), z, z)
-
-            def record(number: int, z=z, mixture=mixture, moves=moves, attempt=attempt) -> np.ndarray:
-                words = key_move.child(attempt, number).words()
-                return np.asarray(move(target, params, words, z, mixture, np.float32(1), np.int32(moves)).z)
-
-            records = [z]
-            for number in range(RECORDS):
-                records.append(record(number, z=records[-1]))
-            z, made = records[-1], made + RECORDS * moves
-            if agreement(np.stack(records[1:], axis=1))[0] <= LARGEST_R_HAT or moves == self.moves:
+            walk = _Walk(key_move.child(attempt), target, params, mixture, moves)
+            records = walk.records(z, range(FEWEST_RECORDS))
+            if agreement(np.stack(records, axis=1))[0] <= LARGEST_R_HAT or moves >= self.moves:
                 break
-            moves = min(4 * moves, self.moves)
-        for number in range(RECORDS, -(-n // self.particles)):
-            records.append(record(number, z=records[-1]))
-            made += moves
-        notes = {"powers": population.powers, "moves": moves, "evaluations": made * self.particles}
+            z, moves, attempt = records[-1], min(4 * moves, self.moves), attempt + 1
+        records += walk.records(records[-1], range(FEWEST_RECORDS, -(-n // self.particles)))
+        notes = {"powers": population.powers, "tempered moves": population.moves, "moves": moves}
+        draws = from_chains(key_order, np.stack(records, axis=1), n, notes)
         remedy = (
             f"Take more particles, Automatic(particles={10 * self.particles}), or longer chains, "
             f"Automatic(moves={10 * self.moves})."
         )
-        return from_chains(key_order, np.stack(records[1:], axis=1), n, remedy, notes)
+        return checked(draws, remedy)
+
+
+class _Walk(NamedTuple):
+    """Chains with moves that stay the same."""
+
+    key: Key
+    target: Target
+    params: Any
+    mixture: LocalMixture
+    moves: int
+
+    def records(self, z: np.ndarray, numbers: range) -> list[np.ndarray]:
+        """Where chains that start at `z` are after each so many moves."""
+        found = []
+        for number in numbers:
+            words = self.key.child(number).words()
+            walkers = move(
+                self.target, self.params, words, z, self.mixture, np.float32(1), np.int32(self.moves)
+            )
+            z = np.asarray(walkers.z)
+            found.append(z)
+        return found

@@ -21,6 +21,7 @@ from aptinfer.samplers.target import Target
 LARGEST_R_HAT = 1.05
 MANY = 50  # chains whose means tell the effective size better than autocorrelations of short chains do
 FEWEST_EFFECTIVE = 100  # or a quarter of the draws that are wanted, if that is less
+FEWEST_RECORDS = 8  # of each of many chains, so that R-hat can compare their halves
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,8 @@ def agreement(chains: np.ndarray) -> tuple[float, float]:
     with np.errstate(invalid="ignore", divide="ignore"):  # a coordinate that never moves has no variance
         r_hat = np.max([split_gelman_rubin(scores), split_gelman_rubin(_normal_scores(folded))])
         if len(chains) >= MANY:
-            sizes = len(chains) * np.var(scores, axis=(0, 1)) / np.var(np.mean(scores, axis=1), axis=0, ddof=1)
+            of_means = np.var(np.mean(scores, axis=1), axis=0, ddof=1)
+            sizes = len(chains) * np.var(scores, axis=(0, 1)) / of_means
         else:
             sizes = effective_sample_size(scores)
     return float(r_hat), float(min(np.min(sizes), chains.shape[0] * chains.shape[1]))
@@ -80,16 +82,16 @@ def _normal_scores(chains: np.ndarray) -> np.ndarray:
     return ndtri((rankdata(flat, axis=0) - 0.375) / (len(flat) + 0.25)).reshape(chains.shape)
 
 
-def from_chains(key: Key, chains: np.ndarray, n: int, remedy: str, notes: Mapping[str, float]) -> Draws:
-    """`n` of the records of chains (m, records, dim), in random order, with a warning if chains disagree."""
+def from_chains(key: Key, chains: np.ndarray, n: int, notes: Mapping[str, float]) -> Draws:
+    """`n` of the records of chains (m, records, dim), in random order."""
     r_hat, effective = agreement(chains)
     flat = chains.reshape(-1, chains.shape[-1])
     values = flat[key.generator().permutation(len(flat))[:n]]
-    return checked(Draws(values, r_hat, effective, notes), remedy)
+    return Draws(values, r_hat, effective, notes)
 
 
 def checked(draws: Draws, remedy: str) -> Draws:
-    """The same draws, after a warning if they cannot be trusted."""
+    """The same draws, after a warning to the sampler's caller if they cannot be trusted."""
     enough = min(FEWEST_EFFECTIVE, len(draws.values) / 4)
     complaints = []
     if draws.r_hat > LARGEST_R_HAT:

@@ -10,9 +10,11 @@ r(k | z), two moves alternate:
 The first crosses between modes, the second follows thin and curved ridges, whose width it knows at each
 place. k and z' are proposed together in the second, and the way back has the same k: N cancels. While the
 mixture stands still, π is invariant, however bad the mixture. Each half of the particles moves by the mixture
-of the other half: a particle that were a centre itself would leave its place too readily. Measured on the posteriors of SLCP and of two
-moons, on a banana and on a correlated Gaussian in ten dimensions, a draw costs between one and thirty times
-fewer evaluations than with random walks or slices along differences of particles.
+of the other half: a particle that were a centre itself would leave its place too readily.
+
+Measured on the posteriors of SLCP and of two moons, on a banana and on a correlated Gaussian in ten
+dimensions, a draw costs between one and thirty times fewer evaluations than with random walks or slices along
+differences of particles.
 
 References: Roberts & Rosenthal, "Examples of adaptive MCMC", JCGS 2009 (a walk whose scale depends on the
 place); Cappé et al., "Population Monte Carlo", JCGS 2004 (mixtures centred on particles).
@@ -56,7 +58,7 @@ class LocalMixture(NamedTuple):
         dim = x.shape[1]
         covariance = np.atleast_2d(np.cov(x.T))
         # Particles that all sit in one place have no covariance to take a root of.
-        floor = 1e-6 * np.diag(np.diag(covariance)) + (1e-12 + 1e-9 * np.trace(covariance) / dim) * np.eye(dim)
+        floor = np.diag(1e-12 + 1e-6 * np.diag(covariance) + 1e-9 * np.trace(covariance) / dim)
         root = np.linalg.inv(np.linalg.cholesky(covariance + floor))
         chosen = rng.choice(len(particles), COMPONENTS, replace=len(particles) < COMPONENTS)
         centres = np.asarray(particles[chosen], np.float64)
@@ -95,7 +97,7 @@ class Walkers(NamedTuple):
 
 @eqx.filter_jit
 def move(
-    target: Target, params: Any, words: Array, z: Array, mixture: LocalMixture, power: Array, moves: Array
+    target: Target, params: Any, words: Any, z: Any, mixture: LocalMixture, power: Any, moves: Any
 ) -> Walkers:
     """All chains after `moves` moves that leave p(z) L(z)^power invariant; each half has its own mixture.
 
@@ -121,7 +123,7 @@ class _Chain(NamedTuple):
 
 
 def _move_one(
-    target: Target, params: Any, key: PRNGKeyArray, z: Array, mixture: LocalMixture, power: Array, moves: Array
+    target: Target, params: Any, key: PRNGKeyArray, z: Array, mixture: LocalMixture, power, moves
 ) -> Walkers:
     dim = z.shape[0]
 

@@ -1,6 +1,6 @@
 """The no-U-turn sampler of BlackJAX, many chains at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,11 +12,10 @@ from jaxtyping import Array
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key, as_jax
-from aptinfer.samplers.draws import Draws, Starts, from_chains
+from aptinfer.samplers.draws import FEWEST_RECORDS, Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
 from aptinfer.samplers.target import Target, log_density
 
-FEWEST_RECORDS = 8  # of each chain, so that R-hat can compare their halves
 RECORDS = 100  # at most, in one call of the compiled program
 
 
@@ -33,15 +32,15 @@ class NUTS:
         thin: steps per recorded draw.
         warmup: steps in which each chain adapts its step size and the scales of its coordinates.
         doublings: of a trajectory, at most: it has up to 2**doublings gradients.
-        start: where chains start: `Resampled()`, the best of many prior draws, or `TemperedSMC()`, which finds
-            modes that such draws would miss.
+        start: where chains start: `Resampled()`, the best of many prior draws, or `TemperedSMC()`, which
+            finds modes that such draws would miss.
     """
 
     chains: int = 20
     thin: int = 1
     warmup: int = 300
     doublings: int = 8
-    start: Starts = Resampled()
+    start: Starts = field(default_factory=Resampled)
 
     def __post_init__(self):
         positive_int("NUTS chains", self.chains, minimum=2)
@@ -66,7 +65,7 @@ class NUTS:
             divergent += int(diverged)
         chains = np.concatenate(parts, axis=1)
         remedy = f"Thin more, NUTS(thin={4 * self.thin}), or let Automatic() sample."
-        return from_chains(key_order, chains, n, remedy, {"divergent": divergent})
+        return checked(from_chains(key_order, chains, n, {"divergent": divergent}), remedy)
 
 
 def _blackjax() -> Any:
@@ -74,8 +73,8 @@ def _blackjax() -> Any:
         import blackjax
     except ImportError:
         raise ImportError(
-            "NUTS needs BlackJAX, which is not installed: pip install 'aptinfer[nuts]'. Automatic() and Slice() "
-            "need nothing else."
+            "NUTS needs BlackJAX, which is not installed: pip install 'aptinfer[nuts]'. Automatic() and "
+            "Slice() need nothing else."
         ) from None
     return blackjax
 
@@ -89,7 +88,7 @@ class _Adapted(NamedTuple):
 
 
 @eqx.filter_jit
-def _adapt(target: Target, params: Any, words: Array, z: Array, warmup: int, doublings: int) -> _Adapted:
+def _adapt(target: Target, params: Any, words: Any, z: Any, warmup: int, doublings: int) -> _Adapted:
     blackjax = _blackjax()
     adaptation = blackjax.window_adaptation(
         blackjax.nuts, lambda z: log_density(target, params, z), max_num_doublings=doublings

@@ -13,7 +13,7 @@ from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
 from aptinfer.samplers import slice_kernel
 from aptinfer.samplers.draws import Draws, agreement, checked
-from aptinfer.samplers.target import Target, log_density, possible_prior_draws
+from aptinfer.samplers.target import Target, log_likelihoods, possible_prior_draws
 
 FEWEST_RECORDS = 100  # so that R-hat and effective size can be told
 
@@ -21,10 +21,10 @@ FEWEST_RECORDS = 100  # so that R-hat and effective size can be told
 @suggests_keywords
 @dataclass(frozen=True)
 class SingleSlice:
-    """One chain of coordinate-wise slice sampling, as published. It cannot leave a mode that is far from others.
+    """One chain of coordinate-wise slice sampling, as published. It stays in a mode that is far from others.
 
-    The chain starts at a prior draw and tunes its widths once; `draws.state` is where it ends, and goes on from
-    there when it is passed in again.
+    The chain starts at a prior draw and tunes its widths once. `draws.state` is where it ends; passed in
+    again, it goes on from there.
 
     Args:
         thin: sweeps per recorded draw.
@@ -49,8 +49,8 @@ class SingleSlice:
         if state is None:
             z, _ = possible_prior_draws(key_start, target, params, 1)
             state = slice_kernel.tuned(key_tune, target, params, z, tune=self.tune, sweeps=self.thin)
-        elif not np.isfinite(log_density(target, params, np.asarray(state.z)[0])):
-            # Another round's networks may find impossible where the chain was.
+        elif not np.isfinite(log_likelihoods(target, params, state.z)).all():
+            # This round's networks find impossible where the last round's chain ended.
             z, _ = possible_prior_draws(key_start, target, params, 1)
             state = slice_kernel.Chains(z, state.widths)
         state, _, _ = slice_kernel.advance(

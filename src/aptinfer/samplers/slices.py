@@ -1,6 +1,6 @@
 """Many slice-sampling chains at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,32 +8,30 @@ import numpy as np
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
 from aptinfer.samplers import slice_kernel
-from aptinfer.samplers.draws import Draws, Starts, from_chains
+from aptinfer.samplers.draws import FEWEST_RECORDS, Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
 from aptinfer.samplers.target import Target
-
-FEWEST_RECORDS = 8  # of each chain, so that R-hat can compare their halves
 
 
 @suggests_keywords
 @dataclass(frozen=True)
 class Slice:
-    """Vectorised chains of coordinate-wise slice sampling. For targets without gradients, in few dimensions.
+    """Vectorised chains of coordinate-wise slice sampling: no gradient, and any shape that axes can follow.
 
     Args:
         chains: how many run side by side.
         thin: sweeps per recorded draw.
         tune: sweeps that tune the widths, which all chains share from then on.
         warmup: recorded draws that each chain throws away.
-        start: where chains start: `Resampled()`, the best of many prior draws, or `TemperedSMC()`, which finds
-            modes that such draws would miss.
+        start: where chains start: `Resampled()`, the best of many prior draws, or `TemperedSMC()`, which
+            finds modes that such draws would miss.
     """
 
     chains: int = 100
-    thin: int = 5
+    thin: int = 10
     tune: int = 20
     warmup: int = 10
-    start: Starts = Resampled()
+    start: Starts = field(default_factory=Resampled)
 
     def __post_init__(self):
         positive_int("Slice chains", self.chains, minimum=2)
@@ -56,4 +54,4 @@ class Slice:
             key_draw, target, params, state, sweeps=self.thin, records=records
         )
         remedy = f"Thin more, Slice(thin={4 * self.thin}), or let Automatic() sample."
-        return from_chains(key_order, chains, n, remedy, {"evaluations": turns})
+        return checked(from_chains(key_order, chains, n, {"evaluations": turns}), remedy)

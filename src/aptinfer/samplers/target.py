@@ -1,6 +1,6 @@
 """What is sampled: a prior times a likelihood, each known at one point z at a time.
 
-    log π(z) = log p(z) + log L(params, z) + constant
+log π(z) = log p(z) + log L(params, z) + constant
 """
 
 from abc import ABC, abstractmethod
@@ -81,7 +81,8 @@ def log_density(target: Target, params: Any, z: Vector) -> Scalar:
 
 
 @eqx.filter_jit
-def _log_likelihoods(target: Target, params: Any, z: Float[Array, "n dim"]) -> Float[Array, " n"]:
+def log_likelihoods(target: Target, params: Any, z: Any) -> Float[Array, " n"]:
+    """log L of each row of z (n, dim); -inf where the posterior is impossible."""
     return jax.vmap(lambda z: log_terms(target, params, z)[1])(z)
 
 
@@ -102,7 +103,7 @@ def possible_prior_draws(
                 f"{type(target).__name__}.draw_prior(rng, {BLOCK}) must return shape "
                 f"({BLOCK}, {target.dim}); got {z.shape}."
             )
-        log_l = np.asarray(_log_likelihoods(target, params, z), np.float64)
+        log_l = np.asarray(log_likelihoods(target, params, z), np.float64)
         possible = np.isfinite(log_l)
         draws.append(z[possible])
         heights.append(log_l[possible])
@@ -111,8 +112,8 @@ def possible_prior_draws(
             break
     if not found:
         raise SamplingError(
-            f"none of {len(draws) * BLOCK} draws from the prior has a finite posterior density. The observation "
-            f"may be impossible under this model, or the networks may return NaN: check x_o, and that training "
-            f"went well."
+            f"none of {len(draws) * BLOCK} draws from the prior has a finite posterior density. The "
+            f"observation may be impossible under this model, or the networks may return NaN: check x_o, and "
+            f"that training went well."
         )
     return np.concatenate(draws)[:n], np.concatenate(heights)[:n]

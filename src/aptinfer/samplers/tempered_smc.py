@@ -21,7 +21,7 @@ class TemperedSMC:
     cheaper, and checks them better.
 
     Args:
-        particles: size of one population. The share of a mode is as uncertain as that of so many draws, at best.
+        particles: size of one population. A mode's share is as uncertain as that of so many draws, at best.
     """
 
     particles: int = 2000
@@ -35,7 +35,9 @@ class TemperedSMC:
 
     def starts(self, key: Key, target: Target, params: Any, n: int) -> Draws:
         """The same, for chains that start there; no warning."""
-        found = [tempered(key.child(1, i), target, params, self.particles) for i in range(-(-n // self.particles))]
+        found = [
+            tempered(key.child(1, i), target, params, self.particles) for i in range(-(-n // self.particles))
+        ]
         z = np.concatenate([p.z for p in found])
         families = np.concatenate([p.families + i * self.particles for i, p in enumerate(found)])
         notes = {"powers": found[0].powers, "moves": found[0].moves, "populations": len(found)}
