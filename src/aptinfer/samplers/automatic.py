@@ -7,10 +7,12 @@ import numpy as np
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
-from aptinfer.samplers.draws import FEWEST_RECORDS, LARGEST_R_HAT, Draws, agreement, checked, from_chains
+from aptinfer.samplers.draws import LARGEST_R_HAT, Draws, agreement, checked, from_chains
 from aptinfer.samplers.local_mixture import LocalMixture, move
 from aptinfer.samplers.target import Target
 from aptinfer.samplers.tempering import MOVES, even_particles, tempered
+
+RECORDS = 8  # of each chain, at least: R-hat compares their halves, and there are many
 
 
 @suggests_keywords
@@ -46,11 +48,11 @@ class Automatic:
         while True:
             mixture = LocalMixture.crossed(key_fit.child(attempt).generator(), z, z)
             walk = _Walk(key_move.child(attempt), target, params, mixture, moves)
-            records = walk.records(z, range(FEWEST_RECORDS))
+            records = walk.records(z, range(RECORDS))
             if agreement(np.stack(records, axis=1))[0] <= LARGEST_R_HAT or moves >= self.moves:
                 break
             z, moves, attempt = records[-1], min(4 * moves, self.moves), attempt + 1
-        records += walk.records(records[-1], range(FEWEST_RECORDS, -(-n // self.particles)))
+        records += walk.records(records[-1], range(RECORDS, -(-n // self.particles)))
         notes = {"powers": population.powers, "tempered moves": population.moves, "moves": moves}
         draws = from_chains(key_order, np.stack(records, axis=1), n, notes)
         remedy = (

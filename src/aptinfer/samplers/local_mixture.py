@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from aptinfer.keys import as_jax
 from aptinfer.samplers.target import Target, log_terms
 
-COMPONENTS = 200
+COMPONENTS = 200  # fewer in more than five dimensions, where a component has more neighbours
 NEIGHBOURS = 5  # per dimension, and component
 FREEDOM = 4  # ν; even, so that χ² draws are logarithms of uniform ones
 WALK = 2.4  # γ: the optimal scale for a Gaussian target
@@ -60,7 +60,8 @@ class LocalMixture(NamedTuple):
         # Particles that all sit in one place have no covariance to take a root of.
         floor = np.diag(1e-12 + 1e-6 * np.diag(covariance) + 1e-9 * np.trace(covariance) / dim)
         root = np.linalg.inv(np.linalg.cholesky(covariance + floor))
-        chosen = rng.choice(len(particles), COMPONENTS, replace=len(particles) < COMPONENTS)
+        components = int(np.clip(5 * COMPONENTS / dim, 50, COMPONENTS))
+        chosen = rng.choice(len(particles), components, replace=len(particles) < components)
         centres = np.asarray(particles[chosen], np.float64)
         white, white_centres = x @ root.T, centres @ root.T
         distance = np.sum(white**2, axis=1) - 2 * white_centres @ white.T  # up to a constant per centre

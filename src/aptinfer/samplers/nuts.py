@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key, as_jax
-from aptinfer.samplers.draws import FEWEST_RECORDS, Draws, Starts, checked, from_chains
+from aptinfer.samplers.draws import RECORDS_PER_CHAIN, Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
 from aptinfer.samplers.target import Target, log_density
 
@@ -30,7 +30,7 @@ class NUTS:
     Args:
         chains: how many run side by side.
         thin: steps per recorded draw.
-        warmup: steps in which each chain adapts its step size and the scales of its coordinates.
+        warmup: steps in which each chain adapts its step size and its mass matrix.
         doublings: of a trajectory, at most: it has up to 2**doublings gradients.
         start: where chains start: `Resampled()`, the best of many prior draws, or `TemperedSMC()`, which
             finds modes that such draws would miss.
@@ -54,7 +54,7 @@ class NUTS:
         key_order, key_start, key_warm, key_draw = (key.child(i) for i in range(4))
         z = self.start.starts(key_start, target, params, self.chains).values
         adapted = _adapt(target, params, key_warm.words(), z, self.warmup, self.doublings)
-        records = max(FEWEST_RECORDS, -(-n // self.chains))
+        records = max(RECORDS_PER_CHAIN, -(-n // self.chains))
         parts, divergent = [], 0
         for start in range(0, records, RECORDS):
             count = min(RECORDS, records - start)
@@ -91,7 +91,11 @@ class _Adapted(NamedTuple):
 def _adapt(target: Target, params: Any, words: Any, z: Any, warmup: int, doublings: int) -> _Adapted:
     blackjax = _blackjax()
     adaptation = blackjax.window_adaptation(
-        blackjax.nuts, lambda z: log_density(target, params, z), max_num_doublings=doublings
+        blackjax.nuts,
+        lambda z: log_density(target, params, z),
+        # Posteriors have few and often correlated parameters: a covariance, not only variances, pays.
+        is_mass_matrix_diagonal=False,
+        max_num_doublings=doublings,
     )
 
     def chain(key, z):

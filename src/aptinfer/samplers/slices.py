@@ -8,7 +8,7 @@ import numpy as np
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
 from aptinfer.samplers import slice_kernel
-from aptinfer.samplers.draws import FEWEST_RECORDS, Draws, Starts, checked, from_chains
+from aptinfer.samplers.draws import RECORDS_PER_CHAIN, Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
 from aptinfer.samplers.target import Target
 
@@ -49,7 +49,7 @@ class Slice:
         state, _, _ = slice_kernel.advance(
             key_warm, target, params, state, sweeps=self.thin, records=self.warmup
         )
-        records = max(FEWEST_RECORDS, -(-n // self.chains))
+        records = max(RECORDS_PER_CHAIN, -(-n // self.chains))
         _, chains, turns = slice_kernel.advance(
             key_draw, target, params, state, sweeps=self.thin, records=records
         )
