@@ -1,9 +1,10 @@
 """Posteriors of which exact draws are known, and how draws are compared with them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import ks_2samp
 
 from aptinfer.samplers.draws import Draws
 from aptinfer.samplers.target import Target
@@ -86,6 +87,39 @@ class TwoModes(Target):
         return centre[:, None] + self.width * rng.normal(size=(n, 2))
 
 
+@dataclass(frozen=True, eq=False)
+class Counted(Target):
+    """N(mean, 0.1²), counting how often it is traced; no other instance shares its programs."""
+
+    traces: list = field(default_factory=list)
+    dim: int = 2
+
+    def log_likelihood(self, params, z):
+        self.traces.append(1)
+        return -50.0 * jnp.sum((z - params["mean"]) ** 2)
+
+
+@dataclass(frozen=True)
+class Rare(Target):
+    """Possible on the share of the prior where z_1 exceeds `above`; NaN elsewhere."""
+
+    above: float
+    dim: int = 2
+
+    def log_likelihood(self, params, z):
+        return jnp.where(z[0] > self.above, -0.5 * z[1] ** 2, jnp.nan)
+
+
+@dataclass(frozen=True)
+class Flat(Target):
+    """Improper: constant wherever it is looked at."""
+
+    dim: int = 2
+
+    def log_likelihood(self, params, z):
+        return 0.5 * jnp.sum(z**2)
+
+
 def assert_exact(draws: Draws, target, params=ORIGIN, seed: int = 99) -> None:
     """Means, second moments and quantiles agree with exact draws, within five standard errors."""
     size = min(draws.effective, len(draws.values))
@@ -103,3 +137,15 @@ def assert_exact(draws: Draws, target, params=ORIGIN, seed: int = 99) -> None:
     for share in (0.02, 0.1, 0.5, 0.9, 0.98):
         below = np.mean(values <= np.quantile(exact, share, axis=0), axis=0)
         np.testing.assert_array_less(np.abs(below - share), 5 * scale * np.sqrt(share * (1 - share)))
+
+
+def directions(z: np.ndarray) -> np.ndarray:
+    """Two coordinates, and two functions that see how they depend on each other."""
+    z = z.astype(np.float64)
+    return np.stack([z[:, 0], z[:, 1], z[:, 0] * z[:, 1], z[:, 1] - z[:, 0] ** 2], axis=1)
+
+
+def smallest_p(z: np.ndarray, target) -> float:
+    """Kolmogorov and Smirnov's p-value for the worst of four functions of z (n, 2), against exact draws."""
+    exact = directions(target.exact(np.random.default_rng(5), 50_000, ORIGIN))
+    return min(ks_2samp(a, b).pvalue for a, b in zip(directions(z).T, exact.T, strict=True))

@@ -8,9 +8,9 @@ import numpy as np
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
 from aptinfer.samplers.draws import LARGEST_R_HAT, Draws, agreement, checked, from_chains
-from aptinfer.samplers.local_mixture import LocalMixture, move
+from aptinfer.samplers.local_mixture import MOVES, LocalMixture, walk
 from aptinfer.samplers.target import Target
-from aptinfer.samplers.tempering import MOVES, even_particles, tempered
+from aptinfer.samplers.tempering import even_particles, tempered
 
 RECORDS = 8  # of each chain, at least: R-hat compares their halves, and there are many
 
@@ -47,12 +47,12 @@ class Automatic:
         z, moves, attempt = population.z, MOVES, 0
         while True:
             mixture = LocalMixture.crossed(key_fit.child(attempt).generator(), z, z)
-            walk = _Walk(key_move.child(attempt), target, params, mixture, moves)
-            records = walk.records(z, range(RECORDS))
+            chains = _Chains(key_move.child(attempt), target, params, mixture, moves)
+            records = chains.records(z, range(RECORDS))
             if agreement(np.stack(records, axis=1))[0] <= LARGEST_R_HAT or moves >= self.moves:
                 break
             z, moves, attempt = records[-1], min(4 * moves, self.moves), attempt + 1
-        records += walk.records(records[-1], range(RECORDS, -(-n // self.particles)))
+        records += chains.records(records[-1], range(RECORDS, -(-n // self.particles)))
         notes = {"powers": population.powers, "tempered moves": population.moves, "moves": moves}
         draws = from_chains(key_order, np.stack(records, axis=1), n, notes)
         remedy = (
@@ -62,7 +62,7 @@ class Automatic:
         return checked(draws, remedy)
 
 
-class _Walk(NamedTuple):
+class _Chains(NamedTuple):
     """Chains with moves that stay the same."""
 
     key: Key
@@ -75,10 +75,7 @@ class _Walk(NamedTuple):
         """Where chains that start at `z` are after each so many moves."""
         found = []
         for number in numbers:
-            words = self.key.child(number).words()
-            walkers = move(
-                self.target, self.params, words, z, self.mixture, np.float32(1), np.int32(self.moves)
-            )
-            z = np.asarray(walkers.z)
+            key = self.key.child(number)
+            z = walk(key, self.target, self.params, z, self.mixture, 1.0, self.moves).z
             found.append(z)
         return found

@@ -20,6 +20,7 @@ References: Roberts & Rosenthal, "Examples of adaptive MCMC", JCGS 2009 (a walk 
 place); Cappé et al., "Population Monte Carlo", JCGS 2004 (mixtures centred on particles).
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -28,14 +29,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, Int
 
-from aptinfer.keys import as_jax
+from aptinfer.keys import Key
 from aptinfer.samplers.target import Target, log_terms
 
 COMPONENTS = 200  # fewer in more than five dimensions, where a component has more neighbours
 NEIGHBOURS = 5  # per dimension, and component
 FREEDOM = 4  # ν; even, so that χ² draws are logarithms of uniform ones
+BLOCK = 10  # components are chosen in two steps, first a block of so many
+MOVES = 10  # at most, in one call of the compiled program
 WALK = 2.4  # γ: the optimal scale for a Gaussian target
 
 
@@ -60,7 +64,7 @@ class LocalMixture(NamedTuple):
         # Particles that all sit in one place have no covariance to take a root of.
         floor = np.diag(1e-12 + 1e-6 * np.diag(covariance) + 1e-9 * np.trace(covariance) / dim)
         root = np.linalg.inv(np.linalg.cholesky(covariance + floor))
-        components = int(np.clip(5 * COMPONENTS / dim, 50, COMPONENTS))
+        components = int(np.clip(5 * COMPONENTS / dim, 50, COMPONENTS)) // BLOCK * BLOCK
         chosen = rng.choice(len(particles), components, replace=len(particles) < components)
         centres = np.asarray(particles[chosen], np.float64)
         white, white_centres = x @ root.T, centres @ root.T
@@ -91,28 +95,30 @@ class LocalMixture(NamedTuple):
 class Walkers(NamedTuple):
     """Where chains are, one per row."""
 
-    z: Any  # (chains, dim)
-    log_l: Any  # (chains,)
-    accepted: Any  # (chains,): moves that were, since the call began
+    z: np.ndarray  # (chains, dim)
+    log_l: np.ndarray  # (chains,)
+    accepted: float  # moves that were, on average
 
 
-@eqx.filter_jit
-def move(
-    target: Target, params: Any, words: Any, z: Any, mixture: LocalMixture, power: Any, moves: Any
+def walk(
+    key: Key, target: Target, params: Any, z: np.ndarray, mixture: LocalMixture, power: float, moves: int
 ) -> Walkers:
     """All chains after `moves` moves that leave p(z) L(z)^power invariant; each half has its own mixture.
 
     Every chain must start where the density is above zero.
     """
-    n, dim = z.shape
-    keys = jax.random.split(as_jax(words), (2, n // 2))
-
-    def one(key, z, mixture):
-        return _move_one(target, params, key, z, mixture, power, moves)
-
-    half = jax.vmap(one, in_axes=(0, 0, None))
-    moved = jax.vmap(half)(keys, z.reshape(2, n // 2, dim), mixture)
-    return jax.tree.map(lambda a: a.reshape(n, *a.shape[2:]), moved)
+    (n, dim), components = z.shape, mixture.log_scales.shape[1]
+    zeros = np.zeros((2, n // 2), np.float32)
+    log_r = np.zeros((2, n // 2, components), np.float32)
+    # The first turn moves nowhere and evaluates the start: so the density is compiled once, not twice.
+    chains: Any = _Chain(z.reshape(2, n // 2, dim), zeros, zeros, log_r, np.full(zeros.shape, -1, np.int32))
+    for done in range(0, moves, MOVES):
+        # Random numbers from the host: generators on the device would triple the time that compiling takes.
+        u = key.child(done).generator().random((MOVES, 2, n // 2, 4 + dim), np.float32)
+        turns = np.int32(-1 if done == 0 else 0), np.int32(min(MOVES, moves - done))
+        chains = _turns(target, params, u, chains, mixture, np.float32(power), *turns)
+    log_l, accepted = np.asarray(chains.log_l, np.float64), float(np.mean(np.asarray(chains.accepted)))
+    return Walkers(np.asarray(chains.z).reshape(n, dim), log_l.ravel(), accepted)
 
 
 class _Chain(NamedTuple):
@@ -123,37 +129,53 @@ class _Chain(NamedTuple):
     accepted: Int[Array, ""]
 
 
-def _move_one(
-    target: Target, params: Any, key: PRNGKeyArray, z: Array, mixture: LocalMixture, power, moves
-) -> Walkers:
-    dim = z.shape[0]
+@eqx.filter_jit
+def _turns(target: Target, params: Any, uniforms, chains: _Chain, mixture: LocalMixture, power, first, last):
+    def turn(i: Array, chains: _Chain) -> _Chain:
+        u = jnp.maximum(uniforms[i], 1e-7)  # -1 is the last row: the first turn uses none
+        one = functools.partial(_moved, target, params, power, i)
+        return jax.vmap(jax.vmap(one, in_axes=(None, 0, 0)))(mixture, u, chains)
 
-    def components(z: Array) -> Array:
-        white = (mixture.whitening @ z - mixture.whitened_centres).reshape(-1, dim)
-        return mixture.log_scales - 0.5 * (FREEDOM + dim) * jnp.log1p(jnp.sum(white**2, axis=1) / FREEDOM)
+    return lax.fori_loop(first, last, turn, chains)
 
-    def step(i: Array, chain: _Chain) -> _Chain:
-        independent = i % 2 == 0
-        key_normal, key_uniform = jax.random.split(jax.random.fold_in(key, i))
-        normal = jax.random.normal(key_normal, (dim,), jnp.float32)
-        u = jax.random.uniform(key_uniform, (4,), jnp.float32, minval=1e-7)
-        shares = jnp.where(independent, jnp.ones_like(chain.log_r), jax.nn.softmax(chain.log_r))
-        cumulative = jnp.cumsum(shares)
-        k = jnp.sum(cumulative < u[0] * cumulative[-1], dtype=jnp.int32)
-        chi_squared = -2 * jnp.log(u[1] * u[2])  # with four degrees of freedom
-        scale = jnp.where(independent, jnp.sqrt(FREEDOM / chi_squared), WALK / math.sqrt(dim))
-        z = jnp.where(independent, mixture.centres[k], chain.z) + scale * (mixture.factors[k] @ normal)
-        log_p, log_l = log_terms(target, params, z)
-        log_r = components(z)
-        total, new_total = jax.nn.logsumexp(chain.log_r), jax.nn.logsumexp(log_r)
-        correction = jnp.where(independent, total - new_total, (log_r - new_total - chain.log_r + total)[k])
-        log_ratio = log_p - chain.log_p + power * (log_l - chain.log_l) + correction
-        # An impossible z has ratio -inf, or NaN where the power is zero: neither is taken.
-        taken = (jnp.log(u[3]) < log_ratio) & jnp.isfinite(log_l)
-        new = _Chain(z, log_p, log_l, log_r, chain.accepted + 1)
-        return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, chain)
 
+def _moved(
+    target: Target, params: Any, power: Any, i: Array, mixture: LocalMixture, u: Array, chain: _Chain
+) -> _Chain:
+    """One chain after one move, by 4 + dim uniform numbers `u`."""
+    dim = chain.z.shape[0]
+    first, independent = i < 0, i % 2 == 0
+    shares = jnp.where(independent, jnp.ones_like(chain.log_r), jax.nn.softmax(chain.log_r))
+    k = _chosen(shares, u[0])
+    chi_squared = -2 * jnp.log(u[1] * u[2])  # with four degrees of freedom
+    scale = jnp.where(independent, jnp.sqrt(FREEDOM / chi_squared), WALK / math.sqrt(dim))
+    step = scale * (mixture.factors[k] @ ndtri(u[4:]))
+    z = jnp.where(first, chain.z, jnp.where(independent, mixture.centres[k], chain.z) + step)
     log_p, log_l = log_terms(target, params, z)
-    start = _Chain(z, log_p, log_l, components(z), jnp.int32(0))
-    end = lax.fori_loop(0, moves, step, start)
-    return Walkers(end.z, end.log_l, end.accepted)
+    log_r = _log_components(mixture, z)
+    total, new_total = jax.nn.logsumexp(chain.log_r), jax.nn.logsumexp(log_r)
+    correction = jnp.where(independent, total - new_total, (log_r - new_total - chain.log_r + total)[k])
+    log_ratio = log_p - chain.log_p + power * (log_l - chain.log_l) + correction
+    # An impossible z has ratio -inf, or NaN where the power is zero: neither is taken.
+    taken = first | ((jnp.log(u[3]) < log_ratio) & jnp.isfinite(log_l))
+    new = _Chain(z, log_p, log_l, log_r, chain.accepted + 1)
+    return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, chain)
+
+
+def _chosen(shares: Array, u: Array) -> Array:
+    """The component at which shares add up to the part `u` of them all."""
+    blocks = shares.reshape(-1, BLOCK)
+    sums = jnp.sum(blocks, axis=1)
+    # Triangular matrices, because XLA's cumulative sum takes longer than the rest of a move.
+    reached = np.tri(len(sums), dtype=np.float32) @ sums
+    level = u * reached[-1]
+    block = jnp.sum(reached[:-1] < level, dtype=jnp.int32)
+    within = np.tri(BLOCK, dtype=np.float32) @ blocks[block]
+    return block * BLOCK + jnp.sum(within[:-1] < level - reached[block] + sums[block], dtype=jnp.int32)
+
+
+def _log_components(mixture: LocalMixture, z: Array) -> Array:
+    """log t_ν(z; c_k, S_k) of each component, up to one constant."""
+    dim = z.shape[0]
+    white = (mixture.whitening @ z - mixture.whitened_centres).reshape(-1, dim)
+    return mixture.log_scales - 0.5 * (FREEDOM + dim) * jnp.log1p(jnp.sum(white**2, axis=1) / FREEDOM)

@@ -62,8 +62,8 @@ class _Turn(NamedTuple):
 def _sweeps(target: Target, params: Any, key: PRNGKeyArray, z, widths, sweeps, most: int, first, tuning):
     """One chain after `sweeps` <= `most` sweeps; see `advance`."""
     dim = z.shape[0]
-    key_order, key_first, key_turn = jax.random.split(key, 3)
-    orders = jax.vmap(lambda k: jax.random.permutation(k, dim))(jax.random.split(key_order, most)).ravel()
+    key_order, key_turn = jax.random.split(key)
+    orders = jnp.argsort(jax.random.uniform(key_order, (most, dim), jnp.float32), axis=1).ravel()
 
     def fresh(update, log_p, widths, u) -> dict[str, Any]:
         """A level and a bracket for the next coordinate."""
@@ -82,7 +82,7 @@ def _sweeps(target: Target, params: Any, key: PRNGKeyArray, z, widths, sweeps, m
 
     def body(s: _Turn) -> _Turn:
         u = jax.random.uniform(jax.random.fold_in(key_turn, s.turn), (4,), jnp.float32, minval=1e-7)
-        i = orders[jnp.minimum(s.update, most * dim - 1)]
+        i = orders[jnp.clip(s.update, 0, most * dim - 1)]
         ends = jnp.where(s.phase == LEFT, s.left, s.right)
         t = jnp.where(s.phase == INSIDE, s.left + u[3] * (s.right - s.left), ends)
         z = s.z.at[i].add(t)
@@ -100,7 +100,8 @@ def _sweeps(target: Target, params: Any, key: PRNGKeyArray, z, widths, sweeps, m
         taken = inside & above
         done = inside & (above | (shrinks >= SHRINKS))
         # The running average of final brackets, over the sweeps since tuning began.
-        share = jnp.where(done & tuning, 1 / (first + s.update // dim + 1).astype(jnp.float32), 0.0)
+        average = done & tuning & (s.update >= 0)
+        share = jnp.where(average, 1 / (first + s.update // dim + 1).astype(jnp.float32), 0.0)
         widths = s.widths.at[i].add(share * (right - left - s.widths[i]))
         now = s._replace(
             z=jnp.where(taken, z, s.z),
@@ -118,10 +119,9 @@ def _sweeps(target: Target, params: Any, key: PRNGKeyArray, z, widths, sweeps, m
         then = now._replace(**fresh(now.update, now.log_p, widths, u))
         return jax.tree.map(lambda a, b: jnp.where(done, a, b), then, now)
 
-    log_p = log_density(target, params, z)
-    u = jax.random.uniform(key_first, (3,), jnp.float32, minval=1e-7)
-    zero = jnp.int32(0)
-    start = _Turn(z=z, log_p=log_p, widths=widths, turn=zero, update=zero, **fresh(zero, log_p, widths, u))
+    # The first turn looks at z in an empty bracket: so the density is compiled once, not twice.
+    none, zero, never = jnp.int32(0), jnp.float32(0), jnp.float32(-jnp.inf)
+    start = _Turn(z, never, widths, none, none - 1, none + INSIDE, never, zero, zero, none, none, none)
     end = lax.while_loop(lambda s: s.update < sweeps * dim, body, start)
     return end.z, end.widths, end.turn
 

@@ -22,14 +22,13 @@ import numpy as np
 from aptinfer.checks import positive_int
 from aptinfer.errors import SamplingError
 from aptinfer.keys import Key
-from aptinfer.samplers.local_mixture import LocalMixture, move
+from aptinfer.samplers.local_mixture import MOVES, LocalMixture, walk
 from aptinfer.samplers.target import Target, possible_prior_draws
 
 POWERS = 200  # at most
 SHARE = 0.5  # of the particles that stay effective in a step
-MOVES = 10  # at a time
 ACCEPTED = 4.0  # moves per particle, on average, before the next power
-MOST_CALLS = 10  # of `MOVES` moves each, where few are accepted
+MOST_CALLS = 10  # for `MOVES` moves each, where few are accepted
 
 
 class Population(NamedTuple):
@@ -73,11 +72,8 @@ def tempered(key: Key, target: Target, params: Any, particles: int) -> Populatio
         mixture = LocalMixture.crossed(key_fit.child(step).generator(), z[chosen], z)
         z, families, accepted = z[chosen], families[chosen], 0.0
         for call in range(MOST_CALLS):
-            words = key_move.child(step, call).words()
-            walkers = move(target, params, words, z, mixture, np.float32(power), np.int32(MOVES))
-            z, log_l = np.asarray(walkers.z), np.asarray(walkers.log_l, np.float64)
-            made += MOVES
-            accepted += float(np.mean(np.asarray(walkers.accepted)))
+            z, log_l, count = walk(key_move.child(step, call), target, params, z, mixture, power, MOVES)
+            accepted, made = accepted + count, made + MOVES
             if accepted >= ACCEPTED:
                 break
         if power == 1:
