@@ -13,6 +13,7 @@ import aptinfer as apt
     [
         "aptinfer",
         "aptinfer.simulators, aptinfer.executors, aptinfer.protocols, aptinfer.store, aptinfer.priors",
+        "aptinfer.samplers",
     ],
 )
 def test_import_does_not_load_jax(module):

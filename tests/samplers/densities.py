@@ -146,6 +146,12 @@ def directions(z: np.ndarray) -> np.ndarray:
 
 
 def smallest_p(z: np.ndarray, target) -> float:
-    """Kolmogorov and Smirnov's p-value for the worst of four functions of z (n, 2), against exact draws."""
+    """The p-value of the worst of four functions of z (n, 2), against exact draws."""
     exact = directions(target.exact(np.random.default_rng(5), 50_000, ORIGIN))
-    return min(ks_2samp(a, b).pvalue for a, b in zip(directions(z).T, exact.T, strict=True))
+    return min(p_value(a, b) for a, b in zip(directions(z).T, exact.T, strict=True))
+
+
+def p_value(first: np.ndarray, second: np.ndarray) -> float:
+    """Kolmogorov and Smirnov's, for two samples of a number."""
+    _, p = ks_2samp(first, second)
+    return float(p)  # pyright: ignore[reportArgumentType]

@@ -23,7 +23,7 @@ class Automatic:
     1. `particles` draws of the prior become draws of the posterior, by tempered SMC: all modes are found.
     2. Each particle becomes a chain; the moves are fitted to the particles, and stay the same from then on.
     3. Chains are recorded every ten moves. While R-hat between them is too large, the moves are fitted anew
-       to where chains are, and four times as many lie between records, up to `moves`.
+       to where chains are, and twice as many lie between records, up to `moves`.
 
     Chains that stay in the mode where they started give a large R-hat and a warning; their modes' shares are
     then those of the tempered particles.
@@ -51,7 +51,7 @@ class Automatic:
             records = chains.records(z, range(RECORDS))
             if agreement(np.stack(records, axis=1))[0] <= LARGEST_R_HAT or moves >= self.moves:
                 break
-            z, moves, attempt = records[-1], min(4 * moves, self.moves), attempt + 1
+            z, moves, attempt = records[-1], min(2 * moves, self.moves), attempt + 1
         records += chains.records(records[-1], range(RECORDS, -(-n // self.particles)))
         notes = {"powers": population.powers, "tempered moves": population.moves, "moves": moves}
         draws = from_chains(key_order, np.stack(records, axis=1), n, notes)

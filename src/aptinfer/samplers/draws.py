@@ -21,7 +21,6 @@ from aptinfer.samplers.target import Target
 LARGEST_R_HAT = 1.05
 MANY = 50  # chains whose means tell the effective size better than autocorrelations of short chains do
 FEWEST_EFFECTIVE = 100  # or a quarter of the draws that are wanted, if that is less
-RECORDS_PER_CHAIN = 40  # at least, where there are tens of chains: R-hat compares their halves
 
 
 @dataclass(frozen=True, eq=False)

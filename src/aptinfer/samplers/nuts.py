@@ -12,11 +12,11 @@ from jaxtyping import Array
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key, as_jax
-from aptinfer.samplers.draws import RECORDS_PER_CHAIN, Draws, Starts, checked, from_chains
+from aptinfer.samplers.draws import Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
 from aptinfer.samplers.target import Target, log_density
 
-RECORDS = 100  # at most, in one call of the compiled program
+RECORDS = 100  # of each chain: at least, for R-hat, and in one call of the compiled program at most
 
 
 @suggests_keywords
@@ -52,16 +52,17 @@ class NUTS:
         n = positive_int("n", n)
         _blackjax()
         key_order, key_start, key_warm, key_draw = (key.child(i) for i in range(4))
-        z = self.start.starts(key_start, target, params, self.chains).values
+        # In JAX's default precision, whatever the user chose: BlackJAX computes in no other.
+        z = self.start.starts(key_start, target, params, self.chains).values.astype(jnp.result_type(float))
         adapted = _adapt(target, params, key_warm.words(), z, self.warmup, self.doublings)
-        records = max(RECORDS_PER_CHAIN, -(-n // self.chains))
+        records = max(RECORDS, -(-n // self.chains))
         parts, divergent = [], 0
         for start in range(0, records, RECORDS):
             count = min(RECORDS, records - start)
             words = key_draw.child(start).words()
             numbers = (np.int32(self.thin), np.int32(count))
             adapted, buffer, diverged = _steps(target, params, words, adapted, self.doublings, *numbers)
-            parts.append(np.asarray(buffer)[:count].swapaxes(0, 1))
+            parts.append(np.asarray(buffer, np.float32)[:count].swapaxes(0, 1))
             divergent += int(diverged)
         chains = np.concatenate(parts, axis=1)
         remedy = f"Thin more, NUTS(thin={4 * self.thin}), or let Automatic() sample."
@@ -132,6 +133,6 @@ def _steps(target, params, words, adapted: _Adapted, doublings: int, thin, recor
         states, diverged = lax.fori_loop(0, thin, once, (states, diverged))
         return states, buffer.at[i].set(states.position), diverged
 
-    buffer = jnp.zeros((RECORDS, *adapted.z.shape), jnp.float32)
+    buffer = jnp.zeros((RECORDS, *adapted.z.shape), adapted.z.dtype)
     states, buffer, diverged = lax.fori_loop(0, records, record, (states, buffer, jnp.int32(0)))
     return adapted._replace(z=states.position), buffer, diverged

@@ -8,9 +8,11 @@ import numpy as np
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
 from aptinfer.samplers import slice_kernel
-from aptinfer.samplers.draws import RECORDS_PER_CHAIN, Draws, Starts, checked, from_chains
+from aptinfer.samplers.draws import Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
 from aptinfer.samplers.target import Target
+
+FEWEST_RECORDS = 40  # of each chain: R-hat compares their halves
 
 
 @suggests_keywords
@@ -49,7 +51,7 @@ class Slice:
         state, _, _ = slice_kernel.advance(
             key_warm, target, params, state, sweeps=self.thin, records=self.warmup
         )
-        records = max(RECORDS_PER_CHAIN, -(-n // self.chains))
+        records = max(FEWEST_RECORDS, -(-n // self.chains))
         _, chains, turns = slice_kernel.advance(
             key_draw, target, params, state, sweeps=self.thin, records=records
         )

@@ -66,9 +66,9 @@ class Target(ABC):
 
 
 def log_terms(target: Target, params: Any, z: Vector) -> tuple[Scalar, Scalar]:
-    """log p(z) and log L(z) in float32, both -inf where either is not finite."""
-    log_p = jnp.asarray(target.log_prior(z)).astype(jnp.float32)
-    log_l = jnp.asarray(target.log_likelihood(params, z)).astype(jnp.float32)
+    """log p(z) and log L(z) in the precision of z, both -inf where either is not finite."""
+    log_p = jnp.asarray(target.log_prior(z)).astype(z.dtype)
+    log_l = jnp.asarray(target.log_likelihood(params, z)).astype(z.dtype)
     # +inf is an overflow: a chain that accepted it would never leave.
     possible = jnp.isfinite(log_p) & jnp.isfinite(log_l)
     return jnp.where(possible, log_p, -jnp.inf), jnp.where(possible, log_l, -jnp.inf)
