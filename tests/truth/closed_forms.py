@@ -163,7 +163,7 @@ PROBLEMS = {
     for exact in (correlated(), log_normal(), cut_box(), one_dimension(), ten_dimensions(), sum_in_box())
 }
 # Library defaults, with two exceptions: fewer components where the closed form has to pair all of them, and
-# two layers of splines instead of three, which learn more than so few simulations say ("box": 0.20, bound 0.19).
+# two layers of splines instead of three, which overfit so few simulations ("box": 0.20, bound 0.19).
 METHODS = {
     "mixture proposal": apt.APT(estimator=apt.MDN(4)),
     "gaussian proposal": apt.APT(loss=apt.GaussianProposal(), estimator=apt.MDN(4)),
