@@ -1,6 +1,8 @@
 # Every target makes the virtual environment it needs first. PYTHON chooses the interpreter: make PYTHON=python3.12 test
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests of one file stay in one process: they share what is compiled for it.
+SPREAD := -n auto --maxprocesses 4 --dist loadscope
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -14,10 +16,10 @@ demo: .venv/demo-ready  ## infer the two-moons posterior, with a picture and a r
 	$(BIN)/python -m aptinfer.demo --out demo
 
 test: .venv/test-ready  ## the quick tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 
 test-slow: .venv/test-ready  ## the long statistical tests
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(SPREAD)
 
 lint: .venv/test-ready  ## ruff and pyright
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import aptinfer as apt
+from aptinfer.estimators.mdn import MixtureHead
 from aptinfer.estimators.mog import (
     GaussianTerms,
     HostMixture,
@@ -85,9 +86,10 @@ def test_a_quotient_that_is_no_density_is_nan():
 
 def test_snpe_a_grows_its_network_in_the_last_round_only():
     run = infer(apt.SNPEA(estimator=apt.MDN(3), trainer=TRAINER), rounds=3, simulations=300)
-    heads = [finished.posterior.estimator.head for finished in run.rounds]
-    assert heads[0].components == 1
-    assert [head.head.components for head in heads[1:]] == [1, 3]
+    first, *later = [finished.posterior.estimator.head for finished in run.rounds]
+    assert isinstance(first, MixtureHead)
+    assert first.components == 1
+    assert [head.head.components for head in later] == [1, 3]  # pyright: ignore[reportAttributeAccessIssue]
     assert all(finished.notes["not_positive_definite"] == 0 for finished in run.rounds)
     np.testing.assert_allclose(run.posterior.mean(), [0.44, 0.62], atol=0.25)
 

@@ -16,6 +16,8 @@ FAST = [
     ("gaussian proposal", "log-normal"),
     ("atomic nsf", "box"),
     ("combined", "1-d"),
+    ("snpe-a", "correlated"),
+    ("snpe-b", "log-normal"),
 ]
 
 

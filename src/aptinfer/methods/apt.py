@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aptinfer.checks import suggests_keywords
-from aptinfer.estimators.autoregressive import AutoregressiveMixture
-from aptinfer.estimators.embeddings import MLP, EmbeddingSpec
+from aptinfer.estimators.embeddings import MLP
 from aptinfer.estimators.ensemble import split_ensemble
 from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.mog import Ratio
-from aptinfer.methods.learning import Learned, Network, Task, direct, train_network
+from aptinfer.methods.learning import (
+    Learned,
+    Network,
+    Task,
+    check_choices,
+    default_estimator,
+    direct,
+    train_network,
+)
 from aptinfer.methods.losses import (
     Atomic,
     ClosedForm,
@@ -142,33 +149,6 @@ class NPE:
 
     def propose(self, posterior: Posterior, number: int) -> Proposal:
         raise ValueError("NPE is the one-round method: use method=apt.APT() for several rounds.")
-
-
-def default_estimator() -> Any:
-    """What a method uses when the user names no estimator."""
-    return AutoregressiveMixture()
-
-
-def check_choices(method: "APT | NPE") -> None:
-    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built."""
-    name = type(method).__name__
-    single, _ = split_ensemble(method.estimator)
-    if method.estimator is not None and not hasattr(single, "build"):
-        raise TypeError(
-            f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
-            f"apt.Ensemble(...); got {method.estimator!r}."
-        )
-    if method.embedding is not None and not (
-        isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)
-    ):
-        raise TypeError(
-            f"{name} embedding must be settings such as apt.MLP(), or an eqx.Module that maps x to a "
-            f"vector; got {method.embedding!r}."
-        )
-    if not isinstance(method.space, Space):
-        raise TypeError(f"{name} space must be apt.Latent() or apt.Theta(); got {method.space!r}.")
-    if not isinstance(method.trainer, Trainer):
-        raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
 
 
 def _is_mixture(estimator: Any) -> bool:

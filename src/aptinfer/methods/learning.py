@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aptinfer.errors import TrainingError
-from aptinfer.estimators.embeddings import Embedded
-from aptinfer.estimators.ensemble import build_members
+from aptinfer.estimators.autoregressive import AutoregressiveMixture
+from aptinfer.estimators.embeddings import Embedded, EmbeddingSpec
+from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss
@@ -26,7 +27,7 @@ from aptinfer.posteriors import Posterior
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.rows import training_rows
 from aptinfer.scaling import Scaling, fit_scaling
-from aptinfer.spaces import Frame
+from aptinfer.spaces import Frame, Space
 from aptinfer.train import History, Progress, Trainer
 
 FAR = 4.0  # |z| beyond which the prior has next to no mass: a posterior that does has drifted
@@ -80,6 +81,33 @@ class Network(NamedTuple):
 
     estimator: Embedded
     scaling: Scaling
+
+
+def default_estimator() -> Any:
+    """What a method uses when the user names no estimator."""
+    return AutoregressiveMixture()
+
+
+def check_choices(method: Any) -> None:
+    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built."""
+    name = type(method).__name__
+    single, _ = split_ensemble(method.estimator)
+    if method.estimator is not None and not hasattr(single, "build"):
+        raise TypeError(
+            f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
+            f"apt.Ensemble(...); got {method.estimator!r}."
+        )
+    if method.embedding is not None and not (
+        isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)
+    ):
+        raise TypeError(
+            f"{name} embedding must be settings such as apt.MLP(), or an eqx.Module that maps x to a "
+            f"vector; got {method.embedding!r}."
+        )
+    if not isinstance(method.space, Space):
+        raise TypeError(f"{name} space must be apt.Latent() or apt.Theta(); got {method.space!r}.")
+    if not isinstance(method.trainer, Trainer):
+        raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
 
 
 def train_network(

@@ -26,8 +26,15 @@ from aptinfer.estimators.ensemble import Ensemble, split_ensemble
 from aptinfer.estimators.mdn import MDN, MixtureHead
 from aptinfer.estimators.mog import Mixture, Ratio, divided
 from aptinfer.keys import as_jax
-from aptinfer.methods.apt import check_choices
-from aptinfer.methods.learning import Learned, Network, Task, direct, new_network, train_network
+from aptinfer.methods.learning import (
+    Learned,
+    Network,
+    Task,
+    check_choices,
+    direct,
+    new_network,
+    train_network,
+)
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.posteriors import Posterior
 from aptinfer.proposals import FromMixtures, mixtures_at
@@ -122,6 +129,7 @@ def grown(task: Task, estimator: Embedded, components: int) -> Embedded:
     head = estimator.head
     assert isinstance(head, MixtureHead)
     assert head.components == 1
+    assert head.linear.bias is not None
     n = head.dim
     features = head.linear.weight.shape[-1]
     means, factors = jnp.split(head.linear.weight, [n], axis=-2)

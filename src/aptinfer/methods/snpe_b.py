@@ -17,8 +17,15 @@ from scipy.special import logsumexp
 
 from aptinfer.checks import positive_float, suggests_keywords
 from aptinfer.estimators.embeddings import MLP
-from aptinfer.methods.apt import check_choices, default_estimator
-from aptinfer.methods.learning import Learned, Network, Task, direct, train_network
+from aptinfer.methods.learning import (
+    Learned,
+    Network,
+    Task,
+    check_choices,
+    default_estimator,
+    direct,
+    train_network,
+)
 from aptinfer.methods.losses import WeightedLikelihood
 from aptinfer.posteriors import Posterior
 from aptinfer.proposals import Defensive, FromPosterior
