@@ -7,9 +7,10 @@ a kernel that knows them all (`local_mixture.py`). Every mode that the prior's d
 Particles that descend from one and the same prior draw are a family. How far families differ tells the
 variance of an average from a single run.
 
-BlackJAX's adaptive tempered SMC was tried first. Its loop is this one, in float32 and without families, and a
-likelihood of -inf makes its next power NaN. What decides is the move: with a random walk, 200 steps at each
-power leave a C2ST of 0.6 on SLCP with 2000 particles, where some 20 of the moves here leave 0.5.
+BlackJAX's adaptive tempered SMC was tried first. Its loop is this one, in float32 and without families. What
+decides is the move: with a random walk scaled by the particles' covariance, 200 steps at each power leave a
+C2ST of 0.6 on SLCP with 2000 particles, where some 20 of the moves here leave 0.5. And one compiled program
+then serves every power and the chains that follow.
 
 References: Del Moral, Doucet & Jasra, "Sequential Monte Carlo samplers", JRSS B 2006; Lee & Whiteley,
 "Variance estimation in the particle filter", Biometrika 2018.
