@@ -17,6 +17,7 @@ from aptinfer.methods.losses import (
     GaussianProposal,
     MaximumLikelihood,
     MixtureProposal,
+    WeightedLikelihood,
 )
 from aptinfer.train import _neighbours
 
@@ -88,6 +89,15 @@ def evaluate(loss, head, batch) -> np.ndarray:
 
 
 NARROW = HostMixture(np.array([0.4, 0.6]), np.array([[1.0, 0], [0, 2]]), np.stack([np.eye(2) * 0.1] * 2))
+
+
+def test_weights_multiply_the_likelihood_row_by_row(random_head):
+    rng = np.random.default_rng(1)
+    batch = batch_of(rng)
+    weight = rng.uniform(0.1, 3, len(batch.x)).astype(np.float32)
+    weighted = evaluate(WeightedLikelihood(), random_head, batch._replace(weight=weight))  # pyright: ignore
+    expected = -weight * numpy_log_q(random_head, batch.x, batch.candidates)[:, 0]  # pyright: ignore
+    np.testing.assert_allclose(weighted, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("loss", [MixtureProposal(), GaussianProposal()], ids=repr)

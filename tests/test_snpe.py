@@ -1,5 +1,6 @@
 """SNPE-A's division and SNPE-B's weights, against algebra and integrals done independently."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -82,6 +83,12 @@ def test_a_quotient_that_is_no_density_is_nan():
     prior = GaussianTerms(np.zeros(2), np.eye(2))
     wide = Mixture(np.zeros(1, np.float32), np.zeros((1, 2), np.float32), np.eye(2, dtype=np.float32)[None])  # pyright: ignore
     assert np.isnan(divided(wide, density_ratio(proposal, prior)).factors).any()
+    # One component that does not exist is enough: the others' weights are then unknown.
+    factors = np.stack([np.eye(2), 10 * np.eye(2)]).astype(np.float32)
+    partly = Mixture(np.log([0.5, 0.5]).astype(np.float32), np.zeros((2, 2), np.float32), factors)  # pyright: ignore
+    quotient = divided(partly, density_ratio(proposal, prior))
+    assert np.isfinite(quotient.factors[1]).all()
+    assert np.isnan(quotient.log_weights).all()
 
 
 def test_snpe_a_grows_its_network_in_the_last_round_only():
@@ -97,11 +104,12 @@ def test_snpe_a_grows_its_network_in_the_last_round_only():
 def test_snpe_a_keeps_the_last_posterior_that_exists(monkeypatch):
     from aptinfer.methods import snpe_a
 
-    def never(estimator, ratios):
-        del ratios
-        return jax.tree.map(lambda a: a * np.nan if hasattr(a, "dtype") else a, estimator)
+    divide = snpe_a._quotient
 
-    monkeypatch.setattr(snpe_a, "_quotient", never)
+    def by_far_too_narrow(estimator, ratios):
+        return divide(estimator, eqx.tree_at(lambda r: r.roots, ratios, 100 * ratios.roots))
+
+    monkeypatch.setattr(snpe_a, "_quotient", by_far_too_narrow)
     run = infer(apt.SNPEA(estimator=apt.MDN(1), trainer=TRAINER), rounds=2, simulations=200)
     assert run.rounds[1].notes["not_positive_definite"] == 1
     np.testing.assert_array_equal(run.posterior.sample(5), run.rounds[0].posterior.sample(5))
@@ -115,7 +123,12 @@ def test_snpe_b_from_the_prior_is_npe():
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
-def test_snpe_b_weights_are_prior_over_proposals(own, defensive):
+def test_snpe_b_weights_are_prior_over_proposals(own, defensive, monkeypatch):
+    from aptinfer.methods import learning, snpe_b
+
+    used, train = [], learning.train_network
+    spy = lambda *args, weights: used.append(weights) or train(*args, weights=weights)  # noqa: E731
+    monkeypatch.setattr(snpe_b, "train_network", spy)
     method = apt.SNPEB(estimator=apt.MDN(1), trainer=TRAINER, own_weights=own, defensive=defensive)
     run = infer(method, rounds=2, simulations=400)
     rows, first = run.simulations, run.rounds[0].posterior
@@ -126,6 +139,8 @@ def test_snpe_b_weights_are_prior_over_proposals(own, defensive):
     else:
         densities = 0.5 * np.exp(log_prior) + 0.5 * proposed
     expected = np.exp(log_prior) / densities
+    np.testing.assert_array_equal(used[0], 1)
+    np.testing.assert_allclose(used[1], expected / expected.mean(), rtol=1e-3)
     effective = expected.sum() ** 2 / np.sum(expected**2)
     assert run.rounds[1].notes["effective_rows"] == pytest.approx(effective, rel=1e-3)
     if not own:

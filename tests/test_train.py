@@ -68,6 +68,17 @@ def rows_of(simulations: Simulations, *, contrasts=False, trainer=TRAINER) -> Tr
     )
 
 
+def test_a_row_keeps_its_weight_in_every_batch():
+    simulations, weights = simulate(40), np.linspace(0.5, 2, 40)
+    settings = {"capacity": CAPACITY, "validates": TRAINER.validates, "contrasts": False}
+    rng = np.random.default_rng(0)
+    rows = training_rows(simulations, np.zeros(40), None, weights=weights, rng=rng, **settings)
+    index = np.array([7, 0, 39])
+    batch = rows.batch(index, index[:, None])  # pyright: ignore[reportArgumentType]
+    np.testing.assert_allclose(batch.weight, weights[index], rtol=1e-6)
+    np.testing.assert_array_equal(rows_of(simulations).batch(index, index[:, None]).weight, 1)  # pyright: ignore
+
+
 def leaves(estimator: Embedded) -> list[np.ndarray]:
     return [np.asarray(a) for a in jax.tree.leaves(eqx.filter(estimator, eqx.is_array))]
 

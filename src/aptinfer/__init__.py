@@ -8,8 +8,9 @@ Public names are imported when they are first used, so that worker processes and
 not load JAX.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aptinfer.lazy import lazy
 
 __version__ = "0.1.0"
 
@@ -67,24 +68,7 @@ _WHERE = {
 _MODULES = ("problems", "diagnostics", "samplers")
 
 __all__ = [*_WHERE, *_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        value = getattr(importlib.import_module(f"aptinfer.{_WHERE[name]}"), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f"aptinfer.{name}")
-    else:
-        from aptinfer.checks import nearest
-
-        raise AttributeError(f"module 'aptinfer' has no attribute {name!r}. {nearest(name, __all__)}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = lazy(__name__, _WHERE, _MODULES)
 
 if TYPE_CHECKING:
     from aptinfer import diagnostics as diagnostics

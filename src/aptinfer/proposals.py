@@ -112,13 +112,18 @@ def mixtures_at(posterior: Posterior, *, single: bool) -> tuple[HostMixture, ...
     """Each member's mixture at x_o, projected to a single Gaussian if asked, clipped at the prior."""
     prior = posterior.frame.gaussian
     assert prior is not None  # the method refuses closed forms without one
+    found = [on_host(q) for q in members_at(posterior)]
+    return tuple(clipped(mixture.projected() if single else mixture, prior) for mixture in found)
+
+
+def members_at(posterior: Posterior) -> list[Mixture]:
+    """What each member of an ensemble of mixture density networks says at x_o."""
     found = []
     for m in range(count_members(posterior.estimator)):
         q = member(posterior.estimator, m)(posterior.condition)  # pyright: ignore[reportArgumentType]
         assert isinstance(q, Mixture)
-        mixture = on_host(q)
-        found.append(clipped(mixture.projected() if single else mixture, prior))
-    return tuple(found)
+        found.append(q)
+    return found
 
 
 def proposal_table(ratios: tuple[Ratio, ...], rounds: int) -> Ratio:

@@ -3,8 +3,9 @@
 Names are imported when they are first used, so that `import aptinfer.diagnostics` does not load JAX.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aptinfer.lazy import lazy
 
 _WHERE = {
     "c2st": "two_sample",
@@ -17,24 +18,7 @@ _WHERE = {
 _MODULES = ("two_sample",)
 
 __all__ = [*_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        value = getattr(importlib.import_module(f"aptinfer.diagnostics.{_WHERE[name]}"), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f"aptinfer.diagnostics.{name}")
-    else:
-        from aptinfer.checks import nearest
-
-        raise AttributeError(f"module 'aptinfer.diagnostics' has no {name!r}. {nearest(name, __all__)}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = lazy(__name__, _WHERE, _MODULES)
 
 if TYPE_CHECKING:
     from aptinfer.diagnostics import two_sample as two_sample

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aptinfer.checks import suggests_keywords
-from aptinfer.estimators.embeddings import MLP
 from aptinfer.estimators.ensemble import split_ensemble
 from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.mog import Ratio
@@ -17,9 +16,9 @@ from aptinfer.methods.learning import (
     Network,
     Task,
     check_choices,
-    default_estimator,
     direct,
     train_network,
+    with_defaults,
 )
 from aptinfer.methods.losses import (
     Atomic,
@@ -82,10 +81,9 @@ class APT:
 
     def settled(self, frame: Frame) -> "APT":
         """This method with every open choice made."""
-        estimator = default_estimator() if self.estimator is None else self.estimator
-        loss = self.loss
+        settled, loss = with_defaults(self), self.loss
         if loss is None:
-            closed = _is_mixture(estimator) and frame.gaussian is not None
+            closed = _is_mixture(settled.estimator) and frame.gaussian is not None
             loss = MixtureProposal() if closed else Atomic()
         if isinstance(loss, Atomic) and loss.atoms is None:
             loss = replace(loss, atoms=min(DEFAULT_ATOMS, self.trainer.batch))
@@ -95,8 +93,7 @@ class APT:
                 f"prior must be Gaussian or uniform in theta, or have a bijection to N(0, I) and be "
                 f"learned in latent space. Use loss=apt.Atomic(), which takes any prior."
             )
-        embedding = MLP() if self.embedding is None else self.embedding
-        return replace(self, loss=loss, estimator=estimator, embedding=embedding)
+        return replace(settled, loss=loss)
 
     def learn(self, task: Task, memory: tuple[Network, tuple[Ratio, ...]] | None) -> Learned:
         """Maximum likelihood while all rows come from the prior, the corrected loss afterwards."""
@@ -139,9 +136,7 @@ class NPE:
 
     def settled(self, frame: Frame) -> "NPE":
         del frame
-        estimator = default_estimator() if self.estimator is None else self.estimator
-        embedding = MLP() if self.embedding is None else self.embedding
-        return replace(self, estimator=estimator, embedding=embedding)
+        return with_defaults(self)
 
     def learn(self, task: Task, memory: None) -> Learned:
         network, history = train_network(task, self, MaximumLikelihood(), memory)

@@ -18,7 +18,7 @@ import numpy as np
 
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
-from aptinfer.estimators.embeddings import Embedded, EmbeddingSpec
+from aptinfer.estimators.embeddings import MLP, Embedded, EmbeddingSpec
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.keys import Key
@@ -86,6 +86,14 @@ class Network(NamedTuple):
 def default_estimator() -> Any:
     """What a method uses when the user names no estimator."""
     return AutoregressiveMixture()
+
+
+def with_defaults(method: Any) -> Any:
+    """The method with an estimator and an embedding, where the user has named none."""
+    estimator = default_estimator() if method.estimator is None else method.estimator
+    return replace(
+        method, estimator=estimator, embedding=MLP() if method.embedding is None else method.embedding
+    )
 
 
 def check_choices(method: Any) -> None:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from aptinfer.checks import suggests_keywords
 from aptinfer.estimators.density import DensityEstimator
-from aptinfer.estimators.embeddings import MLP, Embedded
+from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import Ensemble, split_ensemble
 from aptinfer.estimators.mdn import MDN, MixtureHead
 from aptinfer.estimators.mog import Mixture, Ratio, divided
@@ -33,11 +33,13 @@ from aptinfer.methods.learning import (
     check_choices,
     direct,
     new_network,
+    notes_on,
     train_network,
+    with_defaults,
 )
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.posteriors import Posterior
-from aptinfer.proposals import FromMixtures, mixtures_at
+from aptinfer.proposals import FromMixtures, members_at, mixtures_at
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
@@ -99,7 +101,7 @@ class SNPEA:
                 f"uniform in theta, or have a bijection to N(0, I) and be learned in latent space. Use "
                 f"apt.APT(), which takes any prior."
             )
-        return replace(self, embedding=MLP() if self.embedding is None else self.embedding)
+        return with_defaults(self)
 
     def propose(self, posterior: Posterior, number: int) -> Proposal:
         return FromMixtures(posterior.frame, mixtures_at(posterior, single=True), first_source=number)
@@ -118,9 +120,11 @@ class SNPEA:
         if isinstance(task.proposal, FromMixtures):
             answer = network._replace(estimator=_quotient(network.estimator, task.proposal.ratios))
         learned = direct(task, answer, history)
-        exists = bool(np.isfinite(learned.posterior.raw_values(16)).all())
+        # Asked of the mixture, not of draws from it: those may all come from components that do exist.
+        numbers = jax.tree.leaves(members_at(learned.posterior))
+        exists = all(np.isfinite(array).all() for array in numbers)
         posterior = learned.posterior if exists or memory is None else memory.posterior
-        notes = {**learned.notes, "not_positive_definite": float(not exists)}
+        notes = {**notes_on(posterior), "not_positive_definite": float(not exists)}
         return learned._replace(posterior=posterior, notes=notes, memory=Memory(network, posterior))
 
 

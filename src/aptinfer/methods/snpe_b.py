@@ -9,22 +9,21 @@ as the first round is the prior. The paper's own weights, p / p~ of the row's ow
 their variance is infinite as soon as a proposal is narrower than the prior by a factor of 1.4.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from aptinfer.checks import positive_float, suggests_keywords
-from aptinfer.estimators.embeddings import MLP
 from aptinfer.methods.learning import (
     Learned,
     Network,
     Task,
     check_choices,
-    default_estimator,
     direct,
     train_network,
+    with_defaults,
 )
 from aptinfer.methods.losses import WeightedLikelihood
 from aptinfer.posteriors import Posterior
@@ -68,9 +67,7 @@ class SNPEB:
 
     def settled(self, frame: Frame) -> "SNPEB":
         del frame
-        estimator = default_estimator() if self.estimator is None else self.estimator
-        embedding = MLP() if self.embedding is None else self.embedding
-        return replace(self, estimator=estimator, embedding=embedding)
+        return with_defaults(self)
 
     def propose(self, posterior: Posterior, number: int) -> Proposal:
         last = FromPosterior(posterior, source=number)

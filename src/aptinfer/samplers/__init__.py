@@ -10,8 +10,9 @@ A target is log p(z) + log L(params, z); a sampler is a small record of settings
 call to call without compiling anything again. Names are imported when they are first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aptinfer.lazy import lazy
 
 _WHERE = {
     "Automatic": "automatic",
@@ -26,21 +27,7 @@ _WHERE = {
 }
 
 __all__ = [*_WHERE]  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        from aptinfer.checks import nearest
-
-        raise AttributeError(f"module 'aptinfer.samplers' has no {name!r}. {nearest(name, __all__)}")
-    value = getattr(importlib.import_module(f"aptinfer.samplers.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = lazy(__name__, _WHERE)
 
 if TYPE_CHECKING:
     from aptinfer.samplers.automatic import Automatic as Automatic
