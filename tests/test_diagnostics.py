@@ -24,7 +24,7 @@ def test_every_name_is_documented_with_an_example_that_runs(name):
 
 
 def test_a_mistyped_name_is_answered_with_the_nearest():
-    with pytest.raises(AttributeError, match=r"no 'c2ts'. Did you mean 'c2st'"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'c2ts'. Did you mean 'c2st'"):
         apt.diagnostics.c2ts  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
 
 
