@@ -9,7 +9,8 @@ import pytest
 from scipy.special import ndtr
 
 import aptinfer as apt
-from aptinfer.posteriors import ACCEPTANCE_DRAWS, MAX_DRAWS
+from aptinfer.posteriors import DirectPosterior
+from aptinfer.posteriors.direct import ACCEPTANCE_DRAWS, MAX_DRAWS
 
 TRAINER = apt.Trainer(epochs=60, patience=10, learning_rate=5e-3, warmup=10)
 MDN = apt.MDN(components=2)
@@ -46,14 +47,14 @@ def posteriors():
 
 
 @pytest.fixture(params=CASES)
-def posterior(request, posteriors) -> apt.Posterior:
+def posterior(request, posteriors) -> DirectPosterior:
     if request.param not in posteriors:
         posteriors[request.param] = infer(BOX, **CASES[request.param]).posterior
     return posteriors[request.param]
 
 
 @pytest.fixture
-def latent(posteriors) -> apt.Posterior:
+def latent(posteriors) -> DirectPosterior:
     if "latent" not in posteriors:
         posteriors["latent"] = infer(BOX, **CASES["latent"]).posterior
     return posteriors["latent"]
@@ -90,6 +91,7 @@ def test_a_million_samples_are_inside_and_have_a_density(posterior):
 
 
 def test_the_density_integrates_to_one(posterior):
+    assert isinstance(posterior, DirectPosterior)
     rate, error = posterior.acceptance
     found = integral(posterior, LOW, HIGH)
     assert abs(found - 1) < 2e-3 + 5 * error / rate
@@ -101,6 +103,7 @@ def test_samples_follow_the_density(posterior):
     quarter = np.array([LOW, np.array([0.6, 0.2])])
     share = ((theta > quarter[0]) & (theta < quarter[1])).all(axis=1).mean()
     expected = integral(posterior, *quarter)
+    assert isinstance(posterior, DirectPosterior)
     rate, error = posterior.acceptance
     assert abs(share - expected) < 5 * np.sqrt(expected * (1 - expected) / 20_000) + 5 * error / rate + 2e-3
 
@@ -232,6 +235,7 @@ def test_a_prior_without_bijection_from_end_to_end():
     assert (np.linalg.norm(theta, axis=1) < 1).all()
     assert np.isfinite(posterior.log_prob(theta)).all()
     assert np.isneginf(posterior.log_prob([0.8, 0.8]))
+    assert isinstance(posterior, DirectPosterior)
     rate, error = posterior.acceptance
     assert run.rounds[-1].notes["acceptance"] == pytest.approx(rate, abs=0.05)
     n = 600
@@ -244,7 +248,7 @@ def test_a_prior_without_bijection_from_end_to_end():
 class Elsewhere:
     """A frame whose prior contains next to nothing of what the estimator draws."""
 
-    def __init__(self, posterior: apt.Posterior, share: float):
+    def __init__(self, posterior: DirectPosterior, share: float):
         self.share, self._frame, self.asked = share, posterior.frame, 0
         self.prior, self.always_inside = self, False
         self.names, self.dim = posterior.names, posterior.frame.prior.dim

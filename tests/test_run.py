@@ -14,6 +14,7 @@ import pytest
 
 import aptinfer as apt
 from aptinfer.caching import cache_folder
+from aptinfer.posteriors import DirectPosterior
 from aptinfer.protocols import Rows, Status
 from aptinfer.sequential import RoundFinished, RoundStarted, Simulated, Trained
 
@@ -47,8 +48,12 @@ def assert_same_bits(one: apt.Run, two: apt.Run):
     for a, b in zip(one.simulations, two.simulations, strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
     for a, b in zip(one.rounds, two.rounds, strict=True):
+        assert a.history
+        assert b.history
         np.testing.assert_array_equal(a.history.validation_loss, b.history.validation_loss)
         np.testing.assert_array_equal(a.posterior.sample(100), b.posterior.sample(100))
+        assert isinstance(a.posterior, DirectPosterior)
+        assert isinstance(b.posterior, DirectPosterior)
         leaves = zip(
             jax.tree.leaves(a.posterior.estimator), jax.tree.leaves(b.posterior.estimator), strict=True
         )

@@ -1,5 +1,7 @@
 """SNPE-A's division and SNPE-B's weights, against algebra and integrals done independently."""
 
+from typing import cast
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from aptinfer.estimators.mog import (
     divided,
     on_host,
 )
+from aptinfer.posteriors import DirectPosterior
 
 TRAINER = apt.Trainer(epochs=60, patience=10, learning_rate=5e-3, warmup=10)
 PRIOR = apt.gaussian([0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]])
@@ -93,7 +96,7 @@ def test_a_quotient_that_is_no_density_is_nan():
 
 def test_snpe_a_grows_its_network_in_the_last_round_only():
     run = infer(apt.SNPEA(estimator=apt.MDN(3), trainer=TRAINER), rounds=3, simulations=300)
-    first, *later = [finished.posterior.estimator.head for finished in run.rounds]
+    first, *later = [cast(DirectPosterior, finished.posterior).estimator.head for finished in run.rounds]
     assert isinstance(first, MixtureHead)
     assert first.components == 1
     assert [head.head.components for head in later] == [1, 3]  # pyright: ignore[reportAttributeAccessIssue]

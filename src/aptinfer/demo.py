@@ -78,8 +78,7 @@ def _tell(event: Any) -> None:
     """One line per finished round, for logs as well as terminals."""
     from aptinfer.sequential import RoundFinished
 
-    if isinstance(event, RoundFinished):
-        history = event.history
+    if isinstance(event, RoundFinished) and (history := event.history):
         print(
             f"round {event.number + 1:2d}: {history.epochs:4d} epochs, "
             f"validation loss {history.best_loss.mean():7.3f}, {history.run_seconds:5.1f} s"

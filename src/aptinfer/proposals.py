@@ -20,7 +20,8 @@ from aptinfer.estimators.mog import (
     on_host,
 )
 from aptinfer.keys import Key
-from aptinfer.posteriors import MAX_DRAWS_PER_SAMPLE, Posterior
+from aptinfer.posteriors import DirectPosterior, Posterior
+from aptinfer.posteriors.direct import MAX_DRAWS_PER_SAMPLE
 from aptinfer.protocols import Draws
 from aptinfer.spaces import Frame
 
@@ -108,7 +109,7 @@ class FromMixtures:
         return jax.tree.map(lambda *leaves: np.stack(leaves), *entries)
 
 
-def mixtures_at(posterior: Posterior, *, single: bool) -> tuple[HostMixture, ...]:
+def mixtures_at(posterior: DirectPosterior, *, single: bool) -> tuple[HostMixture, ...]:
     """Each member's mixture at x_o, projected to a single Gaussian if asked, clipped at the prior."""
     prior = posterior.frame.gaussian
     assert prior is not None  # the method refuses closed forms without one
@@ -116,7 +117,7 @@ def mixtures_at(posterior: Posterior, *, single: bool) -> tuple[HostMixture, ...
     return tuple(clipped(mixture.projected() if single else mixture, prior) for mixture in found)
 
 
-def members_at(posterior: Posterior) -> list[Mixture]:
+def members_at(posterior: DirectPosterior) -> list[Mixture]:
     """What each member of an ensemble of mixture density networks says at x_o."""
     found = []
     for m in range(count_members(posterior.estimator)):

@@ -90,12 +90,12 @@ class RoundResult:
 
     Attributes:
         weights: the trained arrays of the estimator, members of an ensemble stacked.
-        history: losses, epochs, stop reason and timings of the training.
+        history: losses, epochs, stop reason and timings of the training; None where nothing is trained.
         notes: named numbers about the round, such as the share of posterior mass at |z| > 4.
     """
 
     weights: Any
-    history: "History"
+    history: "History | None"
     notes: dict[str, float]
 
 
@@ -110,7 +110,7 @@ class Store(Protocol):
 
     def close_round(self, result: RoundResult, /) -> None: ...
 
-    def simulations(self) -> "Simulations": ...
+    def simulations(self, first: int = 0, /) -> "Simulations": ...
 
 
 class Simulations(NamedTuple):

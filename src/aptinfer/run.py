@@ -150,7 +150,7 @@ def infer(
             while state.number < rounds:
                 state, last = step(problem, method, plan, executor or Inline(), store, tell, state)
                 finished.append(last)
-                if stop is not None and stop(last):
+                if last.complete or (stop is not None and stop(last)):
                     break
         except KeyboardInterrupt:
             if not finished:

@@ -14,7 +14,7 @@ import numpy as np
 from aptinfer.errors import SimulationError
 from aptinfer.keys import Key
 from aptinfer.methods.learning import Task
-from aptinfer.posteriors import Posterior, check_observation
+from aptinfer.posteriors.base import Posterior, check_observation
 from aptinfer.proposals import FromPrior
 from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Status, Store, batched
 from aptinfer.simulators import BaseSimulator
@@ -74,14 +74,18 @@ class Trained:
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """A round's posterior and how it came about."""
+    """A round's posterior and how it came about.
+
+    `history` is None for methods that train nothing; `complete` says that further rounds would add nothing.
+    """
 
     number: int
     posterior: Posterior
-    history: History
+    history: History | None
     failed: int
     notes: dict[str, float]
     seconds_simulating: float
+    complete: bool = False
 
 
 Event = RoundStarted | Simulated | Trained | RoundFinished
@@ -127,7 +131,7 @@ def step(
         capacity=plan.rounds * plan.simulations,
         last=plan.is_last(number),
         proposal=proposal,
-        simulations=store.simulations(),
+        rows_since=store.simulations,
         for_weights=root.child(_WEIGHTS),
         for_training=root.child(_TRAINING, number),
         listen=lambda progress: listen(Trained(number, progress)),
@@ -135,7 +139,9 @@ def step(
     learned = method.learn(task, state.memory)
     notes = {"share_failed": failed / plan.simulations, **learned.notes}
     store.close_round(RoundResult(learned.weights, learned.history, notes))
-    finished = RoundFinished(number, learned.posterior, learned.history, failed, notes, seconds)
+    finished = RoundFinished(
+        number, learned.posterior, learned.history, failed, notes, seconds, learned.complete
+    )
     listen(finished)
     return State(number + 1, learned.posterior, learned.memory), finished
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from aptinfer.checks import positive_float, positive_int, suggests_keywords
-from aptinfer.posteriors import Posterior
+from aptinfer.posteriors.base import Posterior
 from aptinfer.sequential import RoundFinished
 
 
@@ -33,7 +33,7 @@ class WhenSettled:
         if last is None or finished.number == 0:
             self._calm = 0
             return False
-        values = now.raw_values(self.draws)
-        divergence = (now.log_prob_values(values) - last.log_prob_values(values)).mean()
+        theta = now.sample(self.draws)
+        divergence = (now.log_prob(theta) - last.log_prob(theta)).mean()
         self._calm = self._calm + 1 if divergence < self.tolerance else 0
         return self._calm >= self.rounds

@@ -33,15 +33,18 @@ class MemoryStore:
     def close_round(self, result: RoundResult) -> None:
         self.results.append(result)
 
-    def simulations(self) -> Simulations:
-        """Every row of the run; those without data have x = 0 and are not `done`."""
-        columns = [np.concatenate(column) for column in zip(*self.rounds, strict=True)]
-        number = np.repeat(np.arange(len(self.rounds)), [len(d.theta) for d in self.rounds])
+    def simulations(self, first: int = 0) -> Simulations:
+        """Every row from round `first` on; those without data have x = 0 and are not `done`."""
+        sizes = [len(draws.theta) for draws in self.rounds]
+        columns = [np.concatenate(column) for column in zip(*self.rounds[first:], strict=True)]
+        number = np.repeat(np.arange(first, len(self.rounds)), sizes[first:])
         done = np.zeros(len(number), bool)
         x = np.zeros((len(number), *(self.event or ())), self._dtype)
-        for index, outcome in self.outcomes.items():
-            if outcome.status is Status.DONE:
-                done[index], x[index] = True, outcome.x
+        skipped = sum(sizes[:first])
+        for place in range(len(number)):
+            outcome = self.outcomes.get(skipped + place)
+            if outcome is not None and outcome.status is Status.DONE:
+                done[place], x[place] = True, outcome.x
         value, theta, source = columns
         return Simulations(value, theta, source, number, x, done)
 

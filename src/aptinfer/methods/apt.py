@@ -28,7 +28,7 @@ from aptinfer.methods.losses import (
     MaximumLikelihood,
     MixtureProposal,
 )
-from aptinfer.posteriors import Posterior
+from aptinfer.posteriors import DirectPosterior
 from aptinfer.proposals import FromMixtures, FromPosterior, mixtures_at, proposal_table
 from aptinfer.protocols import Proposal
 from aptinfer.spaces import Frame, Latent, Space
@@ -106,7 +106,7 @@ class APT:
         network, history = train_network(task, self, loss, network, ratios=table)
         return direct(task, network, history, memory=(network, ratios))
 
-    def propose(self, posterior: Posterior, number: int) -> Proposal:
+    def propose(self, posterior: DirectPosterior, number: int) -> Proposal:
         """What round `number` draws from: the posterior of the round before it."""
         if not isinstance(self.loss, ClosedForm):
             return FromPosterior(posterior, source=number)
@@ -142,7 +142,7 @@ class NPE:
         network, history = train_network(task, self, MaximumLikelihood(), memory)
         return direct(task, network, history)
 
-    def propose(self, posterior: Posterior, number: int) -> Proposal:
+    def propose(self, posterior: DirectPosterior, number: int) -> Proposal:
         raise ValueError("NPE is the one-round method: use method=apt.APT() for several rounds.")
 
 

@@ -12,6 +12,7 @@ do between rows and weights: scale x once, build the network once, train on all 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss
-from aptinfer.posteriors import Posterior
+from aptinfer.posteriors import DirectPosterior
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.rows import training_rows
 from aptinfer.scaling import Scaling, fit_scaling
@@ -43,7 +44,7 @@ class Task:
         capacity: rows that the run will have in the end.
         last: whether the user may get this round's posterior.
         proposal: what this round's parameters were drawn from.
-        simulations: every row of the run so far.
+        rows_since: every row of the run from round `first` on.
         for_weights, for_training: keys, of the run's networks and of this round's training.
         listen: told how training goes.
     """
@@ -55,25 +56,39 @@ class Task:
     capacity: int
     last: bool
     proposal: Proposal
-    simulations: Simulations
+    rows_since: Callable[[int], Simulations]
     for_weights: Key
     for_training: Key
     listen: Callable[[Progress], None]
 
+    @cached_property
+    def simulations(self) -> Simulations:
+        """Every row of the run so far."""
+        return self.rows_since(0)
+
+    @cached_property
+    def newest(self) -> Simulations:
+        """The rows of this round."""
+        return self.rows_since(self.number)
+
     @property
     def event(self) -> tuple[int, ...]:
         """The shape of one x."""
-        return self.simulations.x.shape[1:]
+        return self.newest.x.shape[1:]
 
 
 class Learned(NamedTuple):
-    """What a method answers: `memory` comes back to it in the next round, `weights` go to the store."""
+    """What a method answers: `memory` comes back to it in the next round, `weights` go to the store.
+
+    `history` is None where nothing was trained. `complete` ends the run: nothing is left to learn.
+    """
 
     posterior: Any
-    history: History
+    history: History | None
     notes: dict[str, float]
     weights: Any
     memory: Any
+    complete: bool = False
 
 
 class Network(NamedTuple):
@@ -180,11 +195,11 @@ def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
 
 def direct(task: Task, network: Network, history: History, memory: Any = None) -> Learned:
     """The answer of a method whose network is the posterior."""
-    posterior = Posterior(task.frame, network.scaling, network.estimator, task.observation, task.event)
+    posterior = DirectPosterior(task.frame, network.scaling, network.estimator, task.observation, task.event)
     return Learned(posterior, history, notes_on(posterior), network.estimator, memory)
 
 
-def notes_on(posterior: Posterior) -> dict[str, float]:
+def notes_on(posterior: DirectPosterior) -> dict[str, float]:
     """Numbers worth watching from round to round."""
     value = posterior.raw_values(4096)
     if posterior.frame.always_inside:

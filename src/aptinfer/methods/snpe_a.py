@@ -38,7 +38,7 @@ from aptinfer.methods.learning import (
     with_defaults,
 )
 from aptinfer.methods.losses import MaximumLikelihood
-from aptinfer.posteriors import Posterior
+from aptinfer.posteriors import DirectPosterior
 from aptinfer.proposals import FromMixtures, members_at, mixtures_at
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.spaces import Frame, Latent, Space
@@ -63,7 +63,7 @@ class Memory(NamedTuple):
     """The network, which has learned the last proposal posterior, and the last posterior that exists."""
 
     network: Network
-    posterior: Posterior
+    posterior: DirectPosterior
 
 
 @suggests_keywords
@@ -103,7 +103,7 @@ class SNPEA:
             )
         return with_defaults(self)
 
-    def propose(self, posterior: Posterior, number: int) -> Proposal:
+    def propose(self, posterior: DirectPosterior, number: int) -> Proposal:
         return FromMixtures(posterior.frame, mixtures_at(posterior, single=True), first_source=number)
 
     def learn(self, task: Task, memory: Memory | None) -> Learned:

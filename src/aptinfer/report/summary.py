@@ -39,6 +39,26 @@ class Table(NamedTuple):
         ]
 
 
+class Note(NamedTuple):
+    """A round's number to watch: its name among the notes, the title of its column, and how it is written."""
+
+    name: str
+    title: str
+    form: str
+    factor: float = 1.0
+
+    def written(self, number: float) -> str:
+        return self.form.format(self.factor * number)
+
+
+NOTES = (
+    Note("acceptance", "inside prior", "{:.3g} %", 100),
+    Note("share_far", "far tails", "{:.3g} %", 100),
+    Note("effective_rows", "effective rows", "{:.0f}"),
+    Note("not_positive_definite", "not positive definite", "{:.0f}"),
+)
+
+
 def summarise(run: "Run") -> str:
     """The run as plain text."""
     last, planned = run.rounds[-1].number + 1, run.plan.rounds
@@ -72,24 +92,22 @@ def marginals(posterior: "Posterior") -> Table:
 
 
 def rounds(run: "Run") -> Table:
-    """What each round cost and where its training ended.
+    """What each round cost, its numbers to watch, and where its training ended.
 
     The loss is the best on validation rows, averaged over an ensemble. Round 1 scores -log q, later rounds
     the method's own loss: compare epochs of a round, not rounds.
     """
-    note = _note(run)
+    notes = [note for note in NOTES if note.name in run.rounds[-1].notes]
+    trained = run.rounds[-1].history is not None
     header = (
         "round",
         "simulations",
         "failed",
-        "epochs",
-        "validation loss",
-        "compile s",
-        "run s",
-        *((note[1],) if note else ()),
-        "training ended",
+        *(("epochs", "validation loss", "compile s", "run s") if trained else ()),
+        *(note.title for note in notes),
+        *(("training ended",) if trained else ()),
     )
-    return Table(header, [_round_cells(finished, run.plan.simulations, note) for finished in run.rounds])
+    return Table(header, [_round_cells(finished, run.plan.simulations, notes) for finished in run.rounds])
 
 
 def settings(run: "Run") -> str:
@@ -119,25 +137,21 @@ def _default(field: Any) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _note(run: "Run") -> tuple[str, str] | None:
-    """The round's number to watch: posterior mass in the prior's far tails, or draws inside its support."""
-    if "acceptance" in run.rounds[-1].notes:
-        return "acceptance", "inside prior"
-    return ("share_far", "far tails") if "share_far" in run.rounds[-1].notes else None
-
-
-def _round_cells(finished: "RoundFinished", simulations: int, note: tuple[str, str] | None) -> list[str]:
+def _round_cells(finished: "RoundFinished", simulations: int, notes: list[Note]) -> list[str]:
     history = finished.history
-    return [
-        str(finished.number + 1),
-        str(simulations),
-        str(finished.failed),
+    training = history and [
         str(history.epochs),
         f"{np.mean(history.best_loss):.3f}",
         f"{history.compile_seconds:.1f}",
         f"{history.run_seconds:.1f}",
-        *([f"{100 * finished.notes[note[0]]:.3g} %"] if note else []),
-        history.stop_reason,
+    ]
+    return [
+        str(finished.number + 1),
+        str(simulations),
+        str(finished.failed),
+        *(training or ()),
+        *(note.written(finished.notes.get(note.name, np.nan)) for note in notes),
+        *((history.stop_reason,) if history else ()),
     ]
 
 

@@ -1,0 +1,4 @@
+"""Estimates of p(theta | x_o): NumPy in, NumPy out, in theta."""
+
+from aptinfer.posteriors.base import Posterior as Posterior
+from aptinfer.posteriors.direct import DirectPosterior as DirectPosterior

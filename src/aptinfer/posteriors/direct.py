@@ -1,0 +1,150 @@
+"""Posteriors that can be sampled and evaluated directly: a trained estimator at an observation.
+
+Work on the device is done in blocks of fixed size, so that any number of samples compiles one program.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.scipy.special import logsumexp
+
+from aptinfer.errors import SamplingError
+from aptinfer.estimators.embeddings import Embedded
+from aptinfer.estimators.ensemble import as_members, count_members
+from aptinfer.keys import Key, as_jax
+from aptinfer.posteriors.base import Posterior
+from aptinfer.scaling import Scaling
+from aptinfer.spaces import Frame
+
+BLOCKS = (256, 4096)  # sizes in which the device works; the smallest that is enough is taken
+# Rejection gives up after so many draws if fewer than one in so many was accepted.
+MAX_DRAWS, MAX_DRAWS_PER_SAMPLE = 200_000, 1000
+ACCEPTANCE_DRAWS = 20_000
+
+
+def block_size(n: int) -> int:
+    return next((b for b in BLOCKS if n <= b), BLOCKS[-1])
+
+
+@eqx.filter_jit
+def _draw(estimator: Embedded, x, words, size):
+    """`size` draws from every member: (members, size, dim)."""
+    weights, rest = as_members(estimator)
+    keys = jax.random.split(as_jax(words), (count_members(estimator), size))
+
+    def member(weights, keys):
+        return jax.vmap(eqx.combine(weights, rest)(x).sample)(keys)
+
+    return jax.vmap(member)(weights, keys)
+
+
+@eqx.filter_jit
+def _log_prob(estimator: Embedded, x, values):
+    """log of the members' average density at each value."""
+    weights, rest = as_members(estimator)
+
+    def member(weights):
+        return jax.vmap(eqx.combine(weights, rest)(x).log_prob)(values)
+
+    log_q = jax.vmap(member)(weights)
+    return logsumexp(log_q, axis=0) - np.float32(np.log(log_q.shape[0]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DirectPosterior(Posterior):
+    """A trained estimator at x_o.
+
+    Attributes:
+        frame, observation, event: as in `Posterior`.
+        scaling: from x to what the networks see.
+        estimator: trained networks, members of an ensemble stacked.
+    """
+
+    frame: Frame
+    scaling: Scaling
+    estimator: Embedded
+    observation: np.ndarray
+    event: tuple[int, ...]
+
+    @property
+    def condition(self):
+        """The observation as the networks see it."""
+        return self.scaling(self.single_observation())
+
+    def at(self, observation):
+        return replace(self, observation=observation)
+
+    @cached_property
+    def acceptance(self) -> tuple[float, float]:
+        """Share of the estimator's mass inside the prior's support, and its standard error.
+
+        Exactly (1, 0) in latent space. In theta space it is estimated from a fixed number of draws.
+        """
+        if self.frame.always_inside:
+            return 1.0, 0.0
+        value = self.raw_values(ACCEPTANCE_DRAWS)
+        inside = self.frame.prior.contains(self.frame.to_theta(value))
+        rate = float(inside.mean())
+        if rate == 0:
+            raise SamplingError(self._gave_up(0, ACCEPTANCE_DRAWS))
+        return rate, float(np.sqrt(rate * (1 - rate) / ACCEPTANCE_DRAWS))
+
+    def draw(self, key, n):
+        inside_by_design = self.frame.always_inside
+        batch = n if inside_by_design else max(n, BLOCKS[-1])
+        values, thetas, found, tried = [], [], 0, 0
+        while found < n:
+            if tried >= MAX_DRAWS and found * MAX_DRAWS_PER_SAMPLE < tried:
+                raise SamplingError(self._gave_up(found, tried))
+            value = self._raw(key.child(tried), batch)
+            theta = self.frame.to_theta(value)
+            if not inside_by_design:
+                inside = self.frame.prior.contains(theta)
+                value, theta = value[inside], theta[inside]
+            values.append(value)
+            thetas.append(theta)
+            found, tried = found + len(value), tried + batch
+        return np.concatenate(values)[:n], np.concatenate(thetas)[:n]
+
+    def raw_values(self, n: int) -> np.ndarray:
+        """`n` values from the estimator, wherever they fall."""
+        return self._raw(Key((0,)), n)
+
+    def log_prob_values(self, values: np.ndarray) -> np.ndarray:
+        """log q(value | x_o) in the estimator's own coordinates."""
+        size, out = block_size(len(values)), []
+        for start in range(0, len(values), size):
+            part = np.asarray(values[start : start + size], np.float32)
+            padded = np.concatenate([part, np.zeros((size - len(part), part.shape[1]), np.float32)])
+            out.append(np.asarray(_log_prob(self.estimator, self.condition, padded))[: len(part)])
+        return np.concatenate(out).astype(np.float64)
+
+    def log_prob_inside(self, values):
+        return self.log_prob_values(values) - np.log(self.acceptance[0])
+
+    def _raw(self, key: Key, n: int) -> np.ndarray:
+        """`n` values from the estimator, an equal share from every member, in random order."""
+        members = count_members(self.estimator)
+        each = -(-n // members)
+        size = block_size(each)
+        parts = []
+        for start in range(0, each, size):
+            words = key.child(start).words()
+            parts.append(np.asarray(_draw(self.estimator, self.condition, words, size)))
+        draws = np.concatenate(parts, axis=1)[:, :each].swapaxes(0, 1)
+        draws = draws.reshape(-1, draws.shape[-1])
+        if members == 1:
+            return draws[:n]
+        order = key.generator().permutation(len(draws))
+        return draws[order[:n]]
+
+    def _gave_up(self, found: int, tried: int) -> str:
+        return (
+            f"only {found} of {tried} draws from the estimator lie inside the prior's support "
+            f"(acceptance rate {found / tried:.2g}). Learn in latent space, where none is lost "
+            f"(space=apt.Latent(), with a prior that has a bijection: apt.Prior, apt.box, apt.gaussian or "
+            f"apt.BijectivePrior), or train longer."
+        )
