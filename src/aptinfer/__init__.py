@@ -27,6 +27,8 @@ _WHERE = {
     "BatchSimulator": "simulators",
     "JaxSimulator": "simulators",
     "Inline": "executors",
+    "Processes": "executors",
+    "Dask": "executors",
     # methods and their choices
     "APT": "methods.apt",
     "NPE": "methods.apt",
@@ -89,7 +91,9 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.recurrent import GRU as GRU
+    from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
+    from aptinfer.executors import Processes as Processes
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
     from aptinfer.methods.losses import Atomic as Atomic
