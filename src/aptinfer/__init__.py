@@ -26,6 +26,7 @@ _WHERE = {
     "CustomPrior": "priors",
     "BatchSimulator": "simulators",
     "JaxSimulator": "simulators",
+    "CommandSimulator": "commands",
     "Inline": "executors",
     "Processes": "executors",
     "Dask": "executors",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from aptinfer import diagnostics as diagnostics
     from aptinfer import problems as problems
     from aptinfer import samplers as samplers
+    from aptinfer.commands import CommandSimulator as CommandSimulator
     from aptinfer.errors import AptinferError as AptinferError
     from aptinfer.errors import SamplingError as SamplingError
     from aptinfer.errors import SamplingWarning as SamplingWarning

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1"
-    for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
-} | {"VECLIB_MAXIMUM_THREADS": "1"}
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")} | {
+    "VECLIB_MAXIMUM_THREADS": "1"
+}
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class BaseSimulator(ABC):
     def __call__(self, seed: int, rows: Rows) -> list[Outcome]:
         return [outcome for outcomes in self.one_by_one(seed, rows) for outcome in outcomes]
 
-    def prepare(self, rows: Rows) -> None:
+    def prepare(self, rows: Rows) -> None:  # noqa: B027  # most have nothing to prepare
         """Do what is done once per process, such as compiling, so that no simulation is charged for it."""
 
     def named(self, names: tuple[str, ...]) -> "BaseSimulator":
@@ -248,19 +248,22 @@ def judged(index: int, x: object, seconds: float) -> Outcome:
     """An outcome from what a simulator returned."""
     if x is None:
         return Outcome(index, None, Status.INVALID, "returned None", seconds)
-    try:
-        array = numeric_array("x", x)
-    except TypeError:
-        raise SimulationError(
-            f"the simulator returned {type(x).__name__} {str(x)[:60]!r} for row {index}; it must return "
-            f"numbers: an array (vector, series or image) or a scalar, or None for a failed simulation."
-        ) from None
+    if type(x) is np.ndarray and x.dtype.char in "fd":
+        array = x  # what most simulators return needs no other look
+    else:
+        try:
+            array = numeric_array("x", x)
+        except TypeError:
+            raise SimulationError(
+                f"the simulator returned {type(x).__name__} {str(x)[:60]!r} for row {index}; it must return "
+                f"numbers: an array (vector, series or image) or a scalar, or None for a failed simulation."
+            ) from None
     if not np.isfinite(array).all():
         return Outcome(index, None, Status.INVALID, "returned NaN or infinity", seconds)
     # Images of float32 stay float32: float64 would double their memory for nothing.
     single = getattr(x, "dtype", None) == np.float32
-    compact = array.astype(np.float32 if single else np.float64)
-    return Outcome(index, np.atleast_1d(compact), Status.DONE, "", seconds)
+    copy = np.array(array, np.float32 if single else np.float64, ndmin=1)
+    return Outcome(index, copy, Status.DONE, "", seconds)
 
 
 def takes_two(what: str, function: Callable) -> bool:

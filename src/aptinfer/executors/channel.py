@@ -1,8 +1,8 @@
 """Whole messages through a pipe, and a board on which a worker shows what it is doing.
 
 The board is memory that outlives its worker: whatever becomes of the process, the other side can still read
-which chunk it was at and since when. Writing to it costs a fraction of a microsecond, a message a hundred times as
-much.
+which chunk it was at and since when. Writing to it costs a fraction of a microsecond, a message a hundred
+times as much.
 """
 
 import mmap

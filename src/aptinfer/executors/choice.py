@@ -1,6 +1,7 @@
 """What `executor=` accepts."""
 
 import concurrent.futures
+import contextlib
 import sys
 from typing import Any
 
@@ -8,6 +9,7 @@ from aptinfer.checks import optional_function
 from aptinfer.executors.dask import Dask
 from aptinfer.executors.futures import Futures
 from aptinfer.executors.inline import Inline
+from aptinfer.executors.processes import Processes
 from aptinfer.protocols import Executor
 
 
@@ -22,3 +24,8 @@ def as_executor(value: object) -> Executor:
         return Dask(value)
     optional_function("executor", value, "apt.Inline() or apt.Processes()")
     return value  # pyright: ignore[reportReturnType]
+
+
+def held(executor: Executor) -> contextlib.AbstractContextManager:
+    """Keeps workers between rounds; they end with this block unless the user holds them too."""
+    return executor if isinstance(executor, Processes | Dask) else contextlib.nullcontext()

@@ -1,8 +1,8 @@
 """Simulations on a cluster, with `dask.distributed`.
 
-Tasks are groups of chunks that take about two seconds. Dask moves those of a lost worker to others; outcomes are yielded as
-they arrive, in any order, each once. The simulator is a task of its own that the others depend on: Dask sends it
-to each worker once, and makes it anew where it was lost.
+Tasks are groups of chunks that take about two seconds. Dask moves those of a lost worker to others; outcomes
+are yielded as they arrive, in any order, each once. The simulator is a task of its own that the others depend
+on: Dask sends it to each worker once, and makes it anew where it was lost.
 """
 
 import contextlib
@@ -31,11 +31,14 @@ class Dask:
     Workers may be lost or join at any time: results are those of `Inline`.
 
     Args:
-        client: a `distributed.Client`, which stays open, or a scheduler's address, such as "tcp://node1:8786".
-        timeout, memory: as for `apt.Processes`. Dask cannot end a task that hangs, so with either of them each task
-            runs its simulations in a process of its own next to the Dask worker, which is ended in its place.
-        retries: how often a simulation that takes down such a process is run again. Without one, a simulation that
-            crashes takes down its Dask worker, which Dask allows three times (`distributed.scheduler.allowed-failures`).
+        client: a `distributed.Client`, which stays open, or a scheduler's address, such as
+            "tcp://node1:8786".
+        timeout, memory: as for `apt.Processes`. Dask cannot end a task that hangs, so with either of them
+            each task runs its simulations in a process of its own next to the Dask worker, which is ended in
+            its place.
+        retries: how often a simulation that takes down such a process is run again. Without one, a simulation
+            that crashes takes down its Dask worker, which Dask allows three times
+            (`distributed.scheduler.allowed-failures`).
     """
 
     client: Any

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from aptinfer.blas import one_thread
 from aptinfer.errors import SimulationError
@@ -25,7 +26,7 @@ class Futures:
 
     def __call__(self, simulator: Simulator, seed: int, rows: Rows) -> Iterator[Outcome]:
         shared = isinstance(self.pool, concurrent.futures.ThreadPoolExecutor)
-        how = (_run_here, simulator) if shared else (run_packed, luggage.packed(simulator))
+        how: tuple[Any, ...] = (_run_here, simulator) if shared else (run_packed, luggage.packed(simulator))
         work = Work(rows, simulator.chunk)
         workers = getattr(self.pool, "_max_workers", None) or os.cpu_count() or 1
         running: dict[concurrent.futures.Future, range] = {}

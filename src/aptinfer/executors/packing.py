@@ -1,10 +1,10 @@
 """Outcomes on their way back: columns of one message, not a pickle per row.
 
-    index      n whole numbers
-    seconds    n floats
-    status     n letters, one of `Status` each
-    x          the data of those that have any, stacked; a list where shapes or types differ
-    reasons    the texts of those that have one, by their place
+index      n whole numbers
+seconds    n floats
+status     n letters, one of `Status` each
+x          the data of those that have any, stacked; a list where shapes or types differ
+reasons    the texts of those that have one, by their place
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """A round's chunks given to worker processes; what comes back, what is lost, and what is done about it.
 
-Of a worker that hangs or dies, the outcomes that have arrived are kept, and the chunk that it was at bears the blame:
-the board says which. Everything else that it was given goes to others.
+Of a worker that hangs or dies, the outcomes that have arrived are kept, and the chunk that it was at bears
+the blame: the board says which. Everything else that it was given goes to others.
 """
 
 import queue
@@ -21,7 +21,7 @@ MOST_LOSSES = 20  # workers lost in a row without a single outcome: something ou
 
 
 class Limits(NamedTuple):
-    """What a worker may take before it is ended, and how often a chunk that ends its worker is tried again."""
+    """What a worker may take before it is ended; how often a chunk that ends its worker is tried again."""
 
     timeout: float | None
     retries: int
@@ -69,15 +69,15 @@ class Pool:
                 worker, message = self._inbox.get(timeout=self._patience())
             except queue.Empty:
                 worker, message = None, None
-            if worker in self.workers:
+            if worker is not None and worker in self.workers:
                 before = now.work.unfinished
                 yield from self._heard(now, worker, message)
                 losses = 0 if now.work.unfinished < before else losses + (message is None)
-            if losses > MOST_LOSSES:
-                raise SimulationError(
-                    f"{losses} worker processes in a row were lost before they returned anything; the last "
-                    f"one {worker.obituary()}\nIs the machine out of memory?"
-                )
+                if losses > MOST_LOSSES:
+                    raise SimulationError(
+                        f"{losses} worker processes in a row were lost before they returned anything; the "
+                        f"last one {worker.obituary()}\nIs the machine out of memory?"
+                    )
             yield from self._late(now)
 
     def _hand_out(self, now: "_Round") -> None:

@@ -1,17 +1,19 @@
 """Worker processes on this machine.
 
-Why a pool of our own. A simulator of 0.1 ms needs many rows per task, one that hangs a timeout per row, and one that
-crashes must not take the rows before it along: outcomes have to come back while a task runs, and the parent must know which
-row a lost worker was at. The pools at hand answer a task when all of it is done.
+Why a pool of our own. A simulator of 0.1 ms needs many rows per task, one that hangs a timeout per row, and
+one that crashes must not take the rows before it along: outcomes have to come back while a task runs, and the
+parent must know which row a lost worker was at. The pools at hand answer a task when all of it is done.
 
-- `concurrent.futures.ProcessPoolExecutor`: broken for good by one segmentation fault, no timeouts, imports the user's
-  script (hence the `__main__` guard), no lambdas.
-- loky: lambdas and no guard; but one lost worker fails every task in flight, and a running task cannot be ended.
-- pebble: timeouts and lost workers per task; but standard pickle, the guard, and a task is lost with all its rows.
+- `concurrent.futures.ProcessPoolExecutor`: broken for good by one segmentation fault, no timeouts, imports
+  the user's script (hence the `__main__` guard), no lambdas.
+- loky: lambdas and no guard; but one lost worker fails every task in flight, and a running task cannot be
+  ended.
+- pebble: timeouts and lost workers per task; but standard pickle, the guard, and a task is lost with all its
+  rows.
 
-A worker is `python -c`, so it works the same on every system and never forks a process in which JAX has threads.
-cloudpickle brings the simulator, and 16 bytes of shared memory tell the parent where the worker is (`channel.py`).
-Measured with 10^5 rows of an empty simulator: benchmarks/README.md.
+A worker is `python -c`, so it works the same on every system and never forks a process in which JAX has
+threads. cloudpickle brings the simulator, and 16 bytes of shared memory tell the parent where the worker is
+(`channel.py`). Measured with 10^5 rows of an empty simulator: benchmarks/README.md.
 """
 
 import os
@@ -36,12 +38,14 @@ class Processes:
 
     Args:
         n: how many; by default one for each core that this process may use.
-        timeout: seconds that one call of the simulator may take (one row, or a chunk of a batched or JAX simulator).
-            Then it is ended, and its status is `Status.TIMEOUT`.
-        retries: how often a simulation is run again, with the same random numbers, after it took its process down or
-            ran out of memory. Exceptions, NaN and timeouts are not tried again: they would come out the same.
+        timeout: seconds that one call of the simulator may take (one row, or a chunk of a batched or JAX
+            simulator). Then it is ended, and its status is `Status.TIMEOUT`.
+        retries: how often a simulation is run again, with the same random numbers, after it took its process
+            down or ran out of memory. Exceptions, NaN and timeouts are not tried again: they would come out
+            the same.
         memory: bytes that a worker may allocate for simulations. Beyond them it gets a MemoryError, and the
-            status is `Status.MEMORY`. (On Linux; it limits address space, of which JAX and threads reserve a lot.)
+            status is `Status.MEMORY`. (On Linux; it limits address space, of which JAX and threads reserve a
+            lot.)
     """
 
     n: int | None = None

@@ -4,11 +4,12 @@
     to the parent:    ("ready",), ("loaded",), ("some", chunks, outcomes, seconds), ("memory", outcomes),
                       ("error", exception)
 
-Outcomes are sent when `SEND_EVERY` seconds have passed, so slow simulations travel one by one and fast ones together;
-after a crash at most that much finished work is repeated. The user's script is never imported, nor is JAX unless the
-simulator needs it.
+Outcomes are sent when `SEND_EVERY` seconds have passed, so slow simulations travel one by one and fast ones
+together; after a crash at most that much finished work is repeated. The user's script is never imported, nor
+is JAX unless the simulator needs it.
 """
 
+import contextlib
 import faulthandler
 import os
 import pickle
@@ -98,14 +99,12 @@ def main(folder: str) -> None:
     _leave_standard_streams_to_the_user()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which decides
     signal.signal(signal.SIGTERM, _end)
-    with open(Path(folder, "crash"), "w") as crash:  # noqa: PTH123
-        faulthandler.enable(crash)
+    with open(Path(folder, "crash"), "w") as crash:
+        faulthandler.enable(crash, all_threads=False)
         messages: queue.SimpleQueue = queue.SimpleQueue()
         threading.Thread(target=_listen, args=(incoming, messages), daemon=True).start()
-        try:
+        with contextlib.suppress(Ended, BrokenPipeError):
             _serve(Worker(outgoing, Board(Path(folder, "board"))), messages)
-        except (Ended, BrokenPipeError):
-            pass
         _flush()
         os._exit(0)  # threads and handlers that a simulator left behind may not keep it alive
 

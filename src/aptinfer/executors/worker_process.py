@@ -29,7 +29,8 @@ _ENVIRONMENT = ONE_THREAD | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 class WorkerProcess:
     """A worker process, its pipe and its board.
 
-    A thread passes what it says on to `inbox` as pairs (worker, message); the message is None when it is gone.
+    A thread passes what it says on to `inbox` as pairs (worker, message); the message is None when it is
+    gone.
 
     Attributes:
         bag: the simulator that it has been sent, packed.
@@ -95,7 +96,8 @@ class WorkerProcess:
         except ValueError:
             how = f"was killed by signal {-code}"
         with contextlib.suppress(OSError):
-            stack = (self.folder / "crash").read_text(errors="replace").strip()
+            text = (self.folder / "crash").read_text(errors="replace")
+            stack = text.partition("\nExtension modules")[0].strip()
             how += f"\n{stack}" if stack else ""
         return how
 
