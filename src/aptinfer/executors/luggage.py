@@ -42,18 +42,22 @@ def packed(simulator: Simulator) -> bytes:
         ) from error
 
 
-@functools.lru_cache(maxsize=2)  # a pool's tasks bring the same simulator again and again
 def unpacked(luggage: bytes) -> Simulator:
     """The simulator, in the process that is to run it."""
     settings, simulator = pickle.loads(luggage)
     try:
         apply(settings)
-        return pickle.loads(simulator)
+        return _loaded(simulator)
     except Exception as error:
         raise SimulationError(
             f"a worker process cannot load the simulator: {type(error).__name__}: {error}. Modules that it "
             f"imports must be installed, or on sys.path, where workers run."
         ) from error
+
+
+@functools.lru_cache(maxsize=2)  # tasks bring the same one again and again; it may have been compiled
+def _loaded(simulator: bytes) -> Simulator:
+    return pickle.loads(simulator)
 
 
 def jax_settings() -> dict[str, Any]:
