@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 _WHERE = {
     # the one call
     "infer": "run",
+    "resume": "resuming",
+    "open": "resuming",
     "Run": "run",
     # what the user brings
     "Prior": "priors",
@@ -66,6 +68,7 @@ _WHERE = {
     "SimulationError": "errors",
     "TrainingError": "errors",
     "SamplingError": "errors",
+    "RunFileError": "errors",
     "SamplingWarning": "errors",
 }
 _MODULES = ("problems", "diagnostics", "samplers")
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from aptinfer import samplers as samplers
     from aptinfer.commands import CommandSimulator as CommandSimulator
     from aptinfer.errors import AptinferError as AptinferError
+    from aptinfer.errors import RunFileError as RunFileError
     from aptinfer.errors import SamplingError as SamplingError
     from aptinfer.errors import SamplingWarning as SamplingWarning
     from aptinfer.errors import SimulationError as SimulationError
@@ -110,6 +114,8 @@ if TYPE_CHECKING:
     from aptinfer.priors import Prior as Prior
     from aptinfer.priors import box as box
     from aptinfer.priors import gaussian as gaussian
+    from aptinfer.resuming import open as open
+    from aptinfer.resuming import resume as resume
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

@@ -41,6 +41,9 @@ class Posterior(ABC):
     def at(self, observation: np.ndarray) -> Self:
         """The same posterior at another observation, or at several along a first axis."""
 
+    def try_out(self) -> None:  # noqa: B027  # there may be nothing to try
+        """Raise if the parts of a posterior from a file do not fit together. Computes next to nothing."""
+
     @property
     def names(self) -> tuple[str, ...]:
         return self.frame.prior.names

@@ -107,12 +107,14 @@ def rounds(run: "Run") -> Table:
         *(note.title for note in notes),
         *(("training ended",) if trained else ()),
     )
-    return Table(header, [_round_cells(finished, run.plan.simulations, notes) for finished in run.rounds])
+    return Table(
+        header, [_round_cells(finished, run.plan.size(finished.number), notes) for finished in run.rounds]
+    )
 
 
 def settings(run: "Run") -> str:
     """What was run, on one line; settings left at their defaults are not named."""
-    rows = len(run.rounds) * run.plan.simulations
+    rows = sum(map(run.plan.size, range(len(run.rounds))))
     return (
         f"{describe(run.method)}; prior on {', '.join(run.posterior.names)}; "
         f"{rows} simulations in {len(run.rounds)} rounds; seed {run.plan.seed}."
