@@ -1,0 +1,106 @@
+"""A real Dask cluster: workers are lost and join in the middle of a round; results are those of Inline."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import aptinfer as apt
+import models
+from aptinfer.executors import as_executor
+from aptinfer.protocols import Rows, Status
+from aptinfer.simulators import as_simulator
+
+distributed = pytest.importorskip("distributed")
+
+# Dask's own processes leave sockets to the garbage collector when they are killed.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+SEED = 5
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with distributed.LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.wait_for_workers(3, timeout=60)
+        yield client
+
+
+def bits(outcomes):
+    return {o.index: (o.status, None if o.x is None else o.x.tobytes()) for o in outcomes}
+
+
+def rows(n):
+    return Rows(np.arange(n), np.random.default_rng(0).uniform(0, 1, (n, 2)))
+
+
+def test_a_worker_killed_and_one_joining_in_mid_round_change_nothing(cluster, client, tmp_path):
+    some = rows(240)
+    some.theta[:, 0], some.theta[:, 1] = np.arange(240), 0
+    simulator = as_simulator(models.Diary(tmp_path, seconds=0.02))
+    outcomes, seen = [], []
+
+    def calls():
+        return [name.split("-") for name in os.listdir(tmp_path)]
+
+    def disturb():
+        time.sleep(0.3)
+        os.kill(int(calls()[-1][2]), signal.SIGKILL)  # one that is simulating
+        cluster.scale(4)
+
+    for outcome in apt.Dask(client)(simulator, SEED, some):
+        if not outcomes:
+            thread = threading.Thread(target=disturb)
+            thread.start()
+        outcomes.append(outcome)
+        seen.append(outcome.index)
+    thread.join()
+    assert sorted(seen) == list(range(240)), "every row once"
+    assert seen != sorted(seen), "they come as they arrive"
+    assert len({process for _, _, process in calls()}) >= 4, "some ran on workers that came later"
+    expected = apt.Inline()(as_simulator(models.noisy), SEED, some)
+    assert bits(outcomes) == bits(expected)
+
+
+def test_an_address_or_a_client_will_do(cluster, client):
+    simulator, some = apt.BatchSimulator(models.many, chunk=10), rows(57)
+    inline = bits(apt.Inline()(simulator, SEED, some))
+    assert bits(as_executor(client)(simulator, SEED, some)) == inline
+    with apt.Dask(cluster.scheduler_address) as executor:
+        assert bits(executor(simulator, SEED, some)) == inline
+        assert bits(executor(simulator, SEED, some)) == inline
+    assert client.status == "running", "the user's client stays open"
+
+
+def test_a_guard_ends_what_hangs_or_crashes(client):
+    theta = np.array([[0.5, 0], [0.01, 0], [0.06, 0], [0.11, 0], [0.9, 0]])
+    outcomes = apt.Dask(client, timeout=0.5)(
+        as_simulator(models.misbehaving), SEED, Rows(np.arange(5), theta)
+    )
+    statuses = {o.index: o.status for o in outcomes}
+    expected = [Status.DONE, Status.TIMEOUT, Status.CRASHED, Status.RAISED, Status.DONE]
+    assert [statuses[i] for i in range(5)] == expected
+
+
+@pytest.mark.slow
+def test_a_crash_without_a_guard_is_recorded_when_dask_gives_up(client):
+    theta = np.full((6, 2), 0.5)
+    theta[3, 0] = 0.06
+    outcomes = apt.Dask(client)(as_simulator(models.misbehaving), SEED, Rows(np.arange(6), theta))
+    found = {o.index: o for o in outcomes}
+    assert [i for i in range(6) if found[i].status is not Status.DONE] == [3]
+    assert found[3].status is Status.CRASHED
+    assert "Dask workers that ran this simulation were lost" in found[3].reason
