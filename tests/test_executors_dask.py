@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aptinfer as apt
-import models
+import worker_models
 from aptinfer.executors import as_executor
 from aptinfer.protocols import Rows, Status
 from aptinfer.simulators import as_simulator
@@ -50,7 +50,7 @@ def rows(n):
 def test_a_worker_killed_and_one_joining_in_mid_round_change_nothing(cluster, client, tmp_path):
     some = rows(240)
     some.theta[:, 0], some.theta[:, 1] = np.arange(240), 0
-    simulator = as_simulator(models.Diary(tmp_path, seconds=0.02))
+    simulator = as_simulator(worker_models.Diary(tmp_path, seconds=0.02))
     outcomes, seen = [], []
 
     def calls():
@@ -71,12 +71,12 @@ def test_a_worker_killed_and_one_joining_in_mid_round_change_nothing(cluster, cl
     assert sorted(seen) == list(range(240)), "every row once"
     assert seen != sorted(seen), "they come as they arrive"
     assert len({process for _, _, process in calls()}) >= 4, "some ran on workers that came later"
-    expected = apt.Inline()(as_simulator(models.noisy), SEED, some)
+    expected = apt.Inline()(as_simulator(worker_models.noisy), SEED, some)
     assert bits(outcomes) == bits(expected)
 
 
 def test_an_address_or_a_client_will_do(cluster, client):
-    simulator, some = apt.BatchSimulator(models.many, chunk=10), rows(57)
+    simulator, some = apt.BatchSimulator(worker_models.many, chunk=10), rows(57)
     inline = bits(apt.Inline()(simulator, SEED, some))
     assert bits(as_executor(client)(simulator, SEED, some)) == inline
     with apt.Dask(cluster.scheduler_address) as executor:
@@ -88,7 +88,7 @@ def test_an_address_or_a_client_will_do(cluster, client):
 def test_a_guard_ends_what_hangs_or_crashes(client):
     theta = np.array([[0.5, 0], [0.01, 0], [0.06, 0], [0.11, 0], [0.9, 0]])
     outcomes = apt.Dask(client, timeout=0.5)(
-        as_simulator(models.misbehaving), SEED, Rows(np.arange(5), theta)
+        as_simulator(worker_models.misbehaving), SEED, Rows(np.arange(5), theta)
     )
     statuses = {o.index: o.status for o in outcomes}
     expected = [Status.DONE, Status.TIMEOUT, Status.CRASHED, Status.RAISED, Status.DONE]
@@ -99,7 +99,7 @@ def test_a_guard_ends_what_hangs_or_crashes(client):
 def test_a_crash_without_a_guard_is_recorded_when_dask_gives_up(client):
     theta = np.full((6, 2), 0.5)
     theta[3, 0] = 0.06
-    outcomes = apt.Dask(client)(as_simulator(models.misbehaving), SEED, Rows(np.arange(6), theta))
+    outcomes = apt.Dask(client)(as_simulator(worker_models.misbehaving), SEED, Rows(np.arange(6), theta))
     found = {o.index: o for o in outcomes}
     assert [i for i in range(6) if found[i].status is not Status.DONE] == [3]
     assert found[3].status is Status.CRASHED

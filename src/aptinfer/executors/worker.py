@@ -14,6 +14,7 @@ import faulthandler
 import os
 import pickle
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -102,7 +103,7 @@ def main(folder: str) -> None:
     with open(Path(folder, "crash"), "w") as crash:
         faulthandler.enable(crash, all_threads=False)
         messages: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_listen, args=(incoming, messages), daemon=True).start()
+        threading.Thread(target=_listen, args=(incoming, messages, folder), daemon=True).start()
         with contextlib.suppress(Ended, BrokenPipeError):
             _serve(Worker(outgoing, Board(Path(folder, "board"))), messages)
         _flush()
@@ -121,13 +122,14 @@ def _serve(worker: Worker, messages: queue.SimpleQueue) -> None:
             send(worker.pipe, ("error", _portable(error)))
 
 
-def _listen(incoming, messages: queue.SimpleQueue) -> None:
+def _listen(incoming, messages: queue.SimpleQueue, folder: str) -> None:
     """Pass messages on; when the parent is gone, end, even in the middle of a simulation."""
     try:
         while True:
             messages.put(receive(incoming))
     except (EOFError, OSError):
         messages.put(None)
+    shutil.rmtree(folder, ignore_errors=True)  # a parent that was killed cannot
     time.sleep(0.05)  # an idle worker leaves by itself
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
