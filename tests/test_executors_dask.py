@@ -96,6 +96,17 @@ def test_a_guard_ends_what_hangs_or_crashes(client):
 
 
 @pytest.mark.slow
+def test_same_bits_on_a_cluster(client):
+    from test_executors import COMPILED, LIGHT
+
+    for kind, make in (LIGHT | COMPILED).items():
+        simulator, some = make(), rows(503)
+        assert bits(apt.Dask(client)(simulator, SEED, some)) == bits(apt.Inline()(simulator, SEED, some)), (
+            kind
+        )
+
+
+@pytest.mark.slow
 def test_a_crash_without_a_guard_is_recorded_when_dask_gives_up(client):
     theta = np.full((6, 2), 0.5)
     theta[3, 0] = 0.06

@@ -16,6 +16,7 @@ import pytest
 import aptinfer as apt
 import worker_models
 from aptinfer.errors import SimulationError
+from aptinfer.executors.channel import IDLE
 from aptinfer.protocols import Rows, Status
 from aptinfer.simulators import as_simulator
 
@@ -52,7 +53,7 @@ def check_misbehaving(executor, n):
         assert outcomes[i].x is None
     crash = outcomes[1].reason
     assert "in misbehaving" in crash, "the stack must lead to the user's line"
-    assert "in each of 2 attempts" in crash
+    assert "This was attempt 2 of 2." in crash
     return outcomes
 
 
@@ -174,6 +175,23 @@ def test_workers_are_kept_within_the_block_and_end_with_it():
     again = pids(pool)  # without a block: for one call
     assert again.isdisjoint(first)
     assert not any(map(alive, again))
+
+
+def test_a_worker_that_was_killed_between_two_calls_is_replaced():
+    with apt.Processes(1) as pool:
+        (first,) = pids(pool, 1)
+        os.kill(first, signal.SIGKILL)
+        assert pids(pool, 1) != {first}
+
+
+def test_the_time_between_two_calls_is_nobodys():
+    with apt.Processes(1, timeout=0.3) as pool:
+        for _ in range(2):
+            outcomes = pool(as_simulator(worker_models.noisy), SEED, Rows(np.arange(50), np.zeros((50, 2))))
+            assert {o.status for o in outcomes} == {Status.DONE}
+            (worker,) = pool._pool.workers
+            assert worker.board.read()[1] == IDLE
+            time.sleep(0.4)
 
 
 def test_nothing_goes_on_when_nobody_wants_the_rest(pool):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from aptinfer.errors import SimulationError
 from aptinfer.executors import luggage, packing
-from aptinfer.executors.channel import Board, receive, send
+from aptinfer.executors.channel import IDLE, Board, receive, send
 from aptinfer.protocols import Outcome, Rows, Simulator, Status
 from aptinfer.simulators import chunk_edges
 
@@ -73,6 +73,7 @@ class Worker:
             if now - since > SEND_EVERY:
                 self._send(count, group, now - since)
                 group, count, since = [], 0, now
+        self.board.begin(IDLE)  # before the parent knows: the next task must not be charged for this one
         self._send(count, group, time.perf_counter() - since)
 
     def _send(self, count: int, group: list[Outcome], seconds: float) -> None:
