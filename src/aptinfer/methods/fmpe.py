@@ -76,16 +76,16 @@ class FMPE:
 
     Args:
         estimator: `VelocityNetwork(...)`, or an `Ensemble` of them.
-        embedding, space, trainer: as for `APT`.
-        exponent: times are drawn with density proportional to t^exponent. Above 0: more of them near the
-            posterior, for sharp ones; 0: uniform.
+        embedding, space, trainer: as for `APT`; the loss is noisy, so weights are averaged for longer.
+        exponent: times are drawn with density proportional to t^exponent; 0: uniform. The larger, the more of
+            them near the posterior itself, where sharp ones are told from blurred ones.
     """
 
     estimator: Any = field(default_factory=VelocityNetwork)
     embedding: Any = None
     space: Space = field(default_factory=Latent)
-    trainer: Trainer = field(default_factory=Trainer)
-    exponent: float = 0.0
+    trainer: Trainer = field(default_factory=lambda: Trainer(average=0.999))
+    exponent: float = 1.0
 
     one_round = True
 

@@ -90,6 +90,7 @@ class SNPEB:
             assert isinstance(proposal, FromPosterior)
             proposals = (*proposals, proposal.posterior)
         weights = self.weights(task, proposals)
+        weights = weights / weights.mean()
         network, uncertain, history = train_weights(
             task, self, WeightedLikelihood(), network, before, weights=weights
         )
@@ -98,7 +99,7 @@ class SNPEB:
         return learned._replace(notes={**learned.notes, "effective_rows": float(effective)})
 
     def weights(self, task: Task, proposals: tuple[Posterior, ...]) -> np.ndarray:
-        """One weight per row proposed so far, failed ones included, with mean one."""
+        """One weight per row proposed so far, failed ones included: their average is one, up to chance."""
         rows = task.simulations
         log_prior = task.frame.log_prior(rows.value, rows.theta)
         prior = np.log(self.defensive) if self.defensive else -np.inf
@@ -116,5 +117,4 @@ class SNPEB:
         else:
             shares = np.bincount(rows.round, minlength=len(log_proposals)) / len(rows.round)
             log_mixture = logsumexp(log_proposals, axis=0, b=shares[:, None])
-        weights = np.exp(log_prior - log_mixture)
-        return weights / weights.mean()
+        return np.exp(log_prior - log_mixture)
