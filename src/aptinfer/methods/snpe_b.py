@@ -55,8 +55,8 @@ class SNPEB:
         estimator, embedding, space, trainer: as for `APT`.
         own_weights: weight a row by its own round's proposal alone, as the paper did, instead of by all.
         defensive: share of every proposal's draws that come from the prior, which bounds the weights.
-        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did: in later
-            rounds its divergence is from the round before ("continual learning"). None: a number.
+        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did: later
+            rounds measure its divergence from the round before ("continual learning"). None: a number.
     """
 
     estimator: Any = None
