@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import aptinfer as apt
-import models
+import worker_models
+from aptinfer.blas import one_thread
 from aptinfer.errors import SimulationError
 from aptinfer.executors import Futures, as_executor, luggage, packing
 from aptinfer.executors.work import TARGET_SECONDS, Work
@@ -53,12 +54,12 @@ def jax_gammas():
 
 
 LIGHT = {
-    "f(rng, theta)": lambda: as_simulator(models.noisy),
-    "f(theta)": lambda: as_simulator(models.with_global_state),
-    "gamma": lambda: as_simulator(models.gammas),
-    "BLAS": lambda: as_simulator(models.products),
+    "f(rng, theta)": lambda: as_simulator(worker_models.noisy),
+    "f(theta)": lambda: as_simulator(worker_models.with_global_state),
+    "gamma": lambda: as_simulator(worker_models.gammas),
+    "BLAS": lambda: as_simulator(worker_models.linear_algebra),
     "lambda": lambda: as_simulator(lambda rng, theta: theta * rng.uniform()),
-    "batch": lambda: apt.BatchSimulator(models.many, chunk=10),
+    "batch": lambda: apt.BatchSimulator(worker_models.many, chunk=10),
 }
 COMPILED = {"reductions": reductions, "JAX gamma": jax_gammas}
 
@@ -123,12 +124,13 @@ def test_the_default_generator_of_jax_does_not_change_a_row(other_settings):
 SCRIPT = """
 import hashlib, sys
 sys.path.insert(0, {tests!r})
-import models, numpy as np, aptinfer as apt
+import worker_models, numpy as np, aptinfer as apt
 from aptinfer.protocols import Rows
 from aptinfer.simulators import as_simulator
 some = Rows(np.arange(4), np.zeros((4, 2)))
 for executor in (apt.Inline(), apt.Processes(1)):
-    found = sorted((o.index, o.x.tobytes()) for o in executor(as_simulator(models.products), 5, some))
+    outcomes = executor(as_simulator(worker_models.linear_algebra), 5, some)
+    found = sorted((o.index, o.x.tobytes()) for o in outcomes)
     print(hashlib.sha256(repr(found).encode()).hexdigest())
 """
 
@@ -143,10 +145,27 @@ def test_bits_do_not_depend_on_the_users_number_of_blas_threads(threads):
     some = Rows(np.arange(4), np.zeros((4, 2)))
     found = sorted(
         (o.index, o.x.tobytes())
-        for o in apt.Inline()(as_simulator(models.products), 5, some)
+        for o in apt.Inline()(as_simulator(worker_models.linear_algebra), 5, some)
         if o.x is not None
     )
     assert set(done.stdout.split()) == {hashlib.sha256(repr(found).encode()).hexdigest()}
+
+
+def test_one_thread_holds_until_the_last_leaves():
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    before = threads()
+    first, second = one_thread(), one_thread()
+    first.__enter__()
+    second.__enter__()
+    assert threads() == {1}
+    first.__exit__(None, None, None)
+    assert threads() == {1}
+    second.__exit__(None, None, None)
+    assert threads() == before
 
 
 @pytest.mark.slow
@@ -165,14 +184,14 @@ def test_a_process_pool_of_the_standard_library_is_adapted():
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as processes:
         executor = as_executor(processes)
         assert bits(executor(simulator, SEED, some)) == bits(apt.Inline()(simulator, SEED, some))
-        crash = as_simulator(models.misbehaving)
+        crash = as_simulator(worker_models.misbehaving)
         with pytest.raises(SimulationError, match=r"ProcessPoolExecutor died.*apt.Processes\(\) survives"):
             list(executor(crash, SEED, Rows(np.arange(1), np.array([[0.07, 0.0]]))))
 
 
 def test_a_pool_of_the_user_stays_open_when_nobody_wants_the_rest():
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        outcomes = Futures(threads)(as_simulator(models.noisy), SEED, rows(200))
+        outcomes = Futures(threads)(as_simulator(worker_models.noisy), SEED, rows(200))
         next(outcomes)
         outcomes.close()  # pyright: ignore[reportAttributeAccessIssue]
         assert threads.submit(lambda: 3).result() == 3

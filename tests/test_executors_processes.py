@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import aptinfer as apt
-import models
+import worker_models
 from aptinfer.errors import SimulationError
+from aptinfer.executors.channel import IDLE
 from aptinfer.protocols import Rows, Status
 from aptinfer.simulators import as_simulator
 
@@ -39,10 +40,10 @@ def check_misbehaving(executor, n):
     theta = np.random.default_rng(2).uniform(0, 1, (n, 2))
     theta[:4, 0] = [0.01, 0.06, 0.11, 0.16]  # at least one of each
     some = Rows(np.arange(n), theta)
-    outcomes = {o.index: o for o in executor(as_simulator(models.misbehaving), SEED, some)}
+    outcomes = {o.index: o for o in executor(as_simulator(worker_models.misbehaving), SEED, some)}
     assert sorted(outcomes) == list(range(n))
     well = [i for i in range(n) if theta[i, 0] >= 0.2]
-    inline = apt.Inline()(as_simulator(models.misbehaving), SEED, Rows(some.index[well], theta[well]))
+    inline = apt.Inline()(as_simulator(worker_models.misbehaving), SEED, Rows(some.index[well], theta[well]))
     for expected in inline:
         np.testing.assert_array_equal(outcomes[expected.index].x, expected.x, strict=True)
     for i in set(range(n)) - set(well):
@@ -52,13 +53,13 @@ def check_misbehaving(executor, n):
         assert outcomes[i].x is None
     crash = outcomes[1].reason
     assert "in misbehaving" in crash, "the stack must lead to the user's line"
-    assert "in each of 2 attempts" in crash
+    assert "This was attempt 2 of 2." in crash
     return outcomes
 
 
 def test_hanging_crashing_raising_and_nan_together():
     outcomes = check_misbehaving(apt.Processes(2, timeout=0.4), 40)
-    assert 0.4 < outcomes[0].seconds < 2
+    assert 0.4 < outcomes[0].seconds < 10
 
 
 @pytest.mark.slow
@@ -70,7 +71,7 @@ def test_only_the_culprit_runs_again(tmp_path):
     # Longer than the time after which outcomes are sent: nothing that was finished is repeated.
     theta = np.stack([np.arange(12.0), np.zeros(12)], axis=1)
     theta[3, 1], theta[7, 1] = 1, 99  # crashes once; crashes always
-    simulator, some = as_simulator(models.Diary(tmp_path, seconds=0.03)), Rows(np.arange(12), theta)
+    simulator, some = as_simulator(worker_models.Diary(tmp_path, seconds=0.03)), Rows(np.arange(12), theta)
     outcomes = {o.index: o for o in apt.Processes(1, retries=2)(simulator, SEED, some)}
     calls = Counter(int(name.split("-")[0]) for name in os.listdir(tmp_path))
     assert calls == dict.fromkeys(range(12), 1) | {3: 2, 7: 3}
@@ -167,7 +168,9 @@ def test_workers_are_kept_within_the_block_and_end_with_it():
     pool = apt.Processes(2)
     assert not pool._pool.workers, "started before they are needed"
     with pool:
-        first = pids(pool)
+        pids(pool)
+        first = {worker.process.pid for worker in pool._pool.workers}
+        assert len(first) == 2
         assert pids(pool) <= first
         assert all(map(alive, first))
     assert not any(map(alive, first))
@@ -176,8 +179,25 @@ def test_workers_are_kept_within_the_block_and_end_with_it():
     assert not any(map(alive, again))
 
 
+def test_a_worker_that_was_killed_between_two_calls_is_replaced():
+    with apt.Processes(1) as pool:
+        (first,) = pids(pool, 1)
+        os.kill(first, signal.SIGKILL)
+        assert pids(pool, 1) != {first}
+
+
+def test_the_time_between_two_calls_is_nobodys():
+    with apt.Processes(1, timeout=0.3) as pool:
+        for _ in range(2):
+            outcomes = pool(as_simulator(worker_models.noisy), SEED, Rows(np.arange(50), np.zeros((50, 2))))
+            assert {o.status for o in outcomes} == {Status.DONE}
+            (worker,) = pool._pool.workers
+            assert worker.board.read()[1] == IDLE
+            time.sleep(0.4)
+
+
 def test_nothing_goes_on_when_nobody_wants_the_rest(pool):
-    outcomes = pool(as_simulator(models.noisy), SEED, Rows(np.arange(10_000), np.zeros((10_000, 2))))
+    outcomes = pool(as_simulator(worker_models.noisy), SEED, Rows(np.arange(10_000), np.zeros((10_000, 2))))
     next(outcomes)
     running = [worker.process.pid for worker in pool._pool.workers]
     with pytest.raises(RuntimeError, match=r"already running simulations"):
@@ -249,12 +269,15 @@ SLEEPING = (
 )
 def test_no_orphans_when_the_parent_is_interrupted_or_killed(tmp_path, kind, number):
     folder = tmp_path / "pids"
+    temporary = tmp_path / "temporary"
     folder.mkdir()
+    temporary.mkdir()
     process = subprocess.Popen(
         [sys.executable, script(tmp_path, SLEEPING), folder, kind],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )
     until = time.monotonic() + 30
     while len(os.listdir(folder)) < 2 and time.monotonic() < until:
@@ -267,9 +290,13 @@ def test_no_orphans_when_the_parent_is_interrupted_or_killed(tmp_path, kind, num
     assert process.returncode != 0
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in errors
-    else:  # the workers see that it is gone
-        time.sleep(1.5)
+    until = time.monotonic() + (
+        0 if number == signal.SIGINT else 20
+    )  # workers see by themselves that it is gone
+    while any(map(alive, known)) and time.monotonic() < until:
+        time.sleep(0.05)
     assert not any(map(alive, known))
+    assert os.listdir(temporary) == [], "folders are removed"
 
 
 def test_a_worker_that_cannot_load_the_simulator_says_why(tmp_path, monkeypatch):
@@ -292,7 +319,7 @@ def infer(simulator, **settings):
 def test_too_many_failures_end_the_run_and_its_workers():
     pool = apt.Processes(2)
     with pytest.raises(
-        SimulationError, match=r"(?s)41 of the 200 .* \(41 raised\), more than max_failed=0.2"
+        SimulationError, match=r"(?s)(4\d|50) of the 200 .* \(\1 raised\), more than max_failed=0.2"
     ) as caught:
         infer(
             lambda rng, theta: [][0] if theta[0] < 0.5 else theta,
@@ -307,14 +334,16 @@ def test_too_many_failures_end_the_run_and_its_workers():
 @pytest.mark.parametrize("share", [-0.1, 1.5, "half", True])
 def test_max_failed_is_a_share(share):
     with pytest.raises(ValueError, match="max_failed must be a share from 0 to 1"):
-        infer(models.noisy, max_failed=share)
+        infer(worker_models.noisy, max_failed=share)
 
 
 @pytest.mark.slow
 def test_a_run_with_trouble_equals_itself_and_tells_its_failures():
     method = apt.NPE(estimator=apt.MDN(components=1), trainer=apt.Trainer(epochs=5))
     runs = [
-        infer(models.misbehaving, simulations=200, method=method, executor=apt.Processes(n, timeout=0.4))
+        infer(
+            worker_models.misbehaving, simulations=200, method=method, executor=apt.Processes(n, timeout=0.4)
+        )
         for n in (1, 3)
     ]
     one, two = runs

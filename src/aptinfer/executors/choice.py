@@ -22,7 +22,7 @@ def as_executor(value: object) -> Executor:
     distributed: Any = sys.modules.get("distributed")
     if distributed is not None and isinstance(value, distributed.Client):
         return Dask(value)
-    optional_function("executor", value, "apt.Inline() or apt.Processes()")
+    optional_function("executor", value, "apt.Processes() or apt.Inline()")
     return value  # pyright: ignore[reportReturnType]
 
 

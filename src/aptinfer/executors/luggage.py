@@ -12,7 +12,7 @@ from typing import Any
 from aptinfer.errors import SimulationError
 from aptinfer.protocols import Simulator
 
-# What changes the numbers of a JAX program, or saves compiling it again.
+# What changes the numbers of a JAX program.
 JAX_SETTINGS = (
     "jax_enable_x64",
     "jax_default_prng_impl",
@@ -24,7 +24,6 @@ JAX_SETTINGS = (
     "jax_disable_jit",
     "jax_disable_most_optimizations",
     "jax_platforms",
-    "jax_compilation_cache_dir",
 )
 
 

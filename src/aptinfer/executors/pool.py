@@ -45,6 +45,8 @@ class Pool:
                 "this apt.Processes is already running simulations; let them end, or use another one."
             )
         self.running = True
+        for worker in [worker for worker in self.workers if worker.process.poll() is not None]:
+            self._dismiss(worker)  # somebody has ended it since the last call
         try:
             yield from self._run(_Round(simulator, seed, rows))
         except BaseException:  # Ctrl-C, an error, or nobody wants the rest: nothing may go on running
@@ -78,7 +80,8 @@ class Pool:
                         f"{losses} worker processes in a row were lost before they returned anything; the "
                         f"last one {worker.obituary()}\nIs the machine out of memory?"
                     )
-            yield from self._late(now)
+            if self._inbox.empty():  # else what a late worker has sent before would be done again
+                yield from self._late(now)
 
     def _hand_out(self, now: "_Round") -> None:
         """Start workers that are missing, and give those that wait something to do."""
@@ -119,8 +122,8 @@ class Pool:
             )
         since, place = worker.board.read()
         if worker.busy and place >= worker.reported:
-            times = f"in each of {self.limits.retries + 1} attempts" if self.limits.retries else "at once"
-            reason = f"the worker process that ran this simulation {how}\nIt was lost {times}."
+            most = self.limits.retries + 1
+            reason = f"the worker process that ran this simulation {how}\nThis was attempt {most} of {most}."
             outcomes = now.outcomes(worker.task[place], Status.CRASHED, reason, time.monotonic() - since)
             yield from self._blamed(now, worker, place, outcomes, self.limits.retries)
         else:  # between two chunks: nobody's fault

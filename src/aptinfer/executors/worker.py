@@ -14,6 +14,7 @@ import faulthandler
 import os
 import pickle
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from aptinfer.errors import SimulationError
 from aptinfer.executors import luggage, packing
-from aptinfer.executors.channel import Board, receive, send
+from aptinfer.executors.channel import IDLE, Board, receive, send
 from aptinfer.protocols import Outcome, Rows, Simulator, Status
 from aptinfer.simulators import chunk_edges
 
@@ -72,6 +73,7 @@ class Worker:
             if now - since > SEND_EVERY:
                 self._send(count, group, now - since)
                 group, count, since = [], 0, now
+        self.board.begin(IDLE)  # before the parent knows: the next task must not be charged for this one
         self._send(count, group, time.perf_counter() - since)
 
     def _send(self, count: int, group: list[Outcome], seconds: float) -> None:
@@ -102,7 +104,7 @@ def main(folder: str) -> None:
     with open(Path(folder, "crash"), "w") as crash:
         faulthandler.enable(crash, all_threads=False)
         messages: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_listen, args=(incoming, messages), daemon=True).start()
+        threading.Thread(target=_listen, args=(incoming, messages, folder), daemon=True).start()
         with contextlib.suppress(Ended, BrokenPipeError):
             _serve(Worker(outgoing, Board(Path(folder, "board"))), messages)
         _flush()
@@ -121,13 +123,14 @@ def _serve(worker: Worker, messages: queue.SimpleQueue) -> None:
             send(worker.pipe, ("error", _portable(error)))
 
 
-def _listen(incoming, messages: queue.SimpleQueue) -> None:
+def _listen(incoming, messages: queue.SimpleQueue, folder: str) -> None:
     """Pass messages on; when the parent is gone, end, even in the middle of a simulation."""
     try:
         while True:
             messages.put(receive(incoming))
     except (EOFError, OSError):
         messages.put(None)
+    shutil.rmtree(folder, ignore_errors=True)  # a parent that was killed cannot
     time.sleep(0.05)  # an idle worker leaves by itself
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -42,10 +42,17 @@ class WorkerProcess:
         self.folder = Path(tempfile.mkdtemp(prefix="aptinfer-worker-"))
         self.board = Board.make(self.folder / "board")
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(self.folder)],
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                _PROGRAM,
+                json.dumps([str(path) for path in sys.path]),
+                str(self.folder),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | _ENVIRONMENT,
+            env=os.environ | _ENVIRONMENT | _compiled_programs(),
             start_new_session=True,  # a group of its own, so that programs it starts can be ended with it
         )
         self.ready = self.available = False
@@ -100,6 +107,13 @@ class WorkerProcess:
             stack = text.partition("\nExtension modules")[0].strip()
             how += f"\n{stack}" if stack else ""
         return how
+
+
+def _compiled_programs() -> dict[str, str]:
+    """Where JAX keeps what it compiles: a simulator is compiled once, not by every worker of this machine."""
+    jax = sys.modules.get("jax")
+    folder = jax and jax.config.jax_compilation_cache_dir
+    return {"JAX_COMPILATION_CACHE_DIR": str(folder)} if folder else {}
 
 
 def end(workers: list[WorkerProcess]) -> None:

@@ -20,10 +20,10 @@ def gammas(rng, theta):
     return rng.gamma(np.abs(theta) + 0.1, size=(50, 2)).sum(axis=0)
 
 
-def products(rng, theta):
+def linear_algebra(rng, theta):
     """Added up in another order on another number of BLAS threads."""
-    matrix = rng.standard_normal((300, 300))
-    return (matrix @ matrix.T @ matrix)[:2, 0] + theta
+    long, matrix = rng.standard_normal(100_000), rng.standard_normal((200, 200))
+    return np.array([long @ long, np.linalg.solve(matrix, matrix[0]).sum()]) + theta
 
 
 def many(rng, thetas):
