@@ -61,6 +61,7 @@ _WHERE = {
     "Flatten": "estimators.embeddings",
     # results
     "Posterior": "posteriors",
+    "load_posterior": "posteriors.loading",
     "History": "train",
     "RoundStarted": "sequential",
     "Simulated": "sequential",
@@ -100,8 +101,8 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.recurrent import GRU as GRU
-    from aptinfer.executors import Dask as Dask
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
+    from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
     from aptinfer.executors import Processes as Processes
     from aptinfer.methods.apt import APT as APT
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
     from aptinfer.posteriors import Posterior as Posterior
+    from aptinfer.posteriors.loading import load_posterior as load_posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior
     from aptinfer.priors import Prior as Prior

@@ -18,7 +18,7 @@ from aptinfer.simulators import BaseSimulator, as_simulator
 from aptinfer.spaces import Frame
 from aptinfer.storage.foreign import name_of
 from aptinfer.storage.records import Reader, foreign_parts
-from aptinfer.storage.runfile import RunFile, RunFileReader
+from aptinfer.storage.runfile import RunFile, RunFileReader, create_or_compare
 from aptinfer.storage.specification import (
     changed_versions,
     described_method,
@@ -60,13 +60,13 @@ def run_path(file: object) -> Path:
 def begin(file: object, problem: Problem, method: Any, plan: Plan) -> RunFile:
     """The file of a new run, or of the same one, begun before."""
     path = run_path(file)
+    _check_can_be_kept(method)
     prior, simulator = problem.frame.prior, problem.simulator
     assert simulator is not None
     written = specification(prior, method, problem.observation, simulator, plan.seed, may_stop=plan.may_stop)
     yours = passed_again(method, problem.observation.shape)
-    store = RunFile.begin(path, written, written_plan(plan), {"frame": problem.frame}, yours)
-    _warn_of_versions(store)
-    return store
+    create_or_compare(path, written, written_plan(plan))
+    return _opened(path, {"frame": problem.frame}, yours)
 
 
 def kept_in(file: object, prior: object = None, method: Any = None) -> Kept:
@@ -102,9 +102,15 @@ def reader_of(file: object, kept: Kept) -> RunFileReader:
 
 
 def writer_of(file: object, kept: Kept) -> RunFile:
-    store = RunFile(run_path(file), kept.shared, passed_again(kept.method, kept.observation.shape))
-    _warn_of_versions(store)
-    return store
+    return _opened(run_path(file), kept.shared, passed_again(kept.method, kept.observation.shape))
+
+
+def _opened(path: Path, shared: Mapping[str, Any], yours: Mapping[str, Any]) -> RunFile:
+    """A file to be written to, once what it holds has been tried: what is no good is left as it is."""
+    reader = RunFileReader(path, shared, yours)
+    checked_rounds(path, reader.finished()[0])
+    _warn_of_versions(reader)
+    return RunFile(path, shared, yours)
 
 
 def same_simulator(file: object, kept: Kept, simulator: object) -> BaseSimulator:
@@ -146,14 +152,25 @@ def passed_again(method: Any, event: tuple[int, ...]) -> dict[str, Any]:
     return found
 
 
+def _check_can_be_kept(method: Any) -> None:
+    """Functions, networks, and what builds the embedding can be passed again; nothing else."""
+    for name, part in foreign_parts(method).items():
+        if part is getattr(method, "embedding", None) or (callable(part) and not hasattr(part, "build")):
+            continue
+        raise TypeError(
+            f"{type(method).__name__} holds {name}, which cannot be kept in a run file: only numbers, words, "
+            f"functions, an embedding of your own and this library's settings can. Run without file=."
+        )
+
+
 def written_plan(plan: Plan) -> dict[str, Any]:
     return {"rounds": plan.rounds, "simulations": plan.simulations, "max_failed": plan.max_failed}
 
 
 def _read_plan(fact: Mapping[str, Any], written: Mapping[str, Any], begun: tuple[int, ...]) -> Plan:
     numbers = fact["rounds"], fact["simulations"], written["seed"]
-    if not all(type(n) is int and n >= 0 for n in numbers):
-        raise ValueError("its plan is not made of whole numbers")
+    if not all(type(n) is int and 0 <= n < 1 << 40 for n in numbers):
+        raise ValueError("its plan is not made of reasonable whole numbers")
     return Plan(*numbers, bool(written["stops_by_rule"]), float(fact["max_failed"]), begun)
 
 
@@ -190,12 +207,12 @@ def _refuse(path: Path, what: str, before: Any, now: Any) -> None:
         )
 
 
-def _warn_of_versions(store: RunFile) -> None:
+def _warn_of_versions(store: RunFileReader) -> None:
     """Results stay right with other versions, but not to the last bit."""
     lines = changed_versions(store.fact("specification").get("versions", {})) if store.sizes() else []
     if lines:
         warnings.warn(
             f"{store.path} was begun with other versions, so results will not have the same bits: "
             f"{'; '.join(lines)}.",
-            stacklevel=5,
+            stacklevel=6,
         )

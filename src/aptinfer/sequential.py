@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     @property
     def capacity(self) -> int:
         """Rows that the run will have in the end."""
-        return sum(map(self.size, range(self.rounds)))
+        return sum(self.begun[: self.rounds]) + max(self.rounds - len(self.begun), 0) * self.simulations
 
     def is_last(self, number: int) -> bool:
         """Whether round `number` may be the one whose posterior the user gets."""

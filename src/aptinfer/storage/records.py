@@ -35,7 +35,10 @@ OWN = (
     "spaces", "stopping", "train",
 )  # fmt: skip
 _DOTTED = re.compile(r"[a-z][a-z_]*(\.[a-z][a-z_]*)*\.[A-Za-z_]\w*", re.ASCII)
-_LAYER = re.compile(r"equinox\.nn\.[A-Z]\w*", re.ASCII)
+_LAYERS = (
+    "Conv", "Conv1d", "Conv2d", "Conv3d", "Embedding", "GroupNorm", "GRUCell", "Identity", "LayerNorm",
+    "Linear", "LSTMCell", "RMSNorm",
+)  # fmt: skip
 _ELEMENTWISE = {
     "jax.nn": (
         "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "identity", "leaky_relu",
@@ -143,7 +146,7 @@ class Reader:
             return written
         if isinstance(written, list):
             return tuple(self._value(item) for item in written)
-        kind = next(iter(written))
+        kind = next(iter(written), None)
         if kind == "is":
             return self._record(written)
         if kind in ("array", "scalar"):
@@ -259,8 +262,8 @@ def _class(name: Any) -> type:
     cls = None
     if name in aptinfer._WHERE:
         cls = getattr(aptinfer, name) if aptinfer._WHERE[name].split(".")[0] in OWN else None
-    elif _LAYER.fullmatch(name):
-        cls = _layer(name.rpartition(".")[2])
+    elif name.startswith("equinox.nn."):
+        cls = _layer(name.removeprefix("equinox.nn."))
     elif _DOTTED.fullmatch(name) and name.split(".")[0] in OWN:
         module, _, last = name.rpartition(".")
         try:
@@ -277,8 +280,7 @@ def _class(name: Any) -> type:
 def _layer(name: str) -> Any:
     import equinox as eqx
 
-    cls = vars(eqx.nn).get(name)
-    return cls if isinstance(cls, type) and issubclass(cls, eqx.Module) else None
+    return getattr(eqx.nn, name) if name in _LAYERS else None
 
 
 def _is_module(value: Any) -> bool:

@@ -77,7 +77,7 @@ class RunFileReader:
         with self._database() as db:
             read = Reader(lambda name: _stored_array(db, name), self.shared, self.yours)
             rows = db.execute("SELECT number, finished, crc FROM rounds ORDER BY number").fetchall()
-            if [number for number, *_ in rows] != list(range(len(rows))):
+            if [number for number, *_ in rows] != list(range(len(rows))) or len(rows) > len(_sizes(db)):
                 raise RunFileError("a round is missing")
             found = [read(_loads(*text)) for _, *text in rows]
             memory = db.execute("SELECT number, value, crc FROM memory").fetchone()
@@ -144,38 +144,6 @@ class RunFile(RunFileReader):
             raise
         self._event: tuple[int, ...] | None = None
 
-    @classmethod
-    def begin(
-        cls,
-        path: Path,
-        specification: Mapping[str, Any],
-        plan: Mapping[str, Any],
-        shared: Mapping[str, Any],
-        yours: Mapping[str, Any],
-    ) -> Self:
-        """A new run file; or one that is there already, if it is of the same run.
-
-        Raises:
-            RunFileError: the file is of another run, or of none. The difference is in the message.
-        """
-        facts = [(name, *_dumps(fact)) for name, fact in (("specification", specification), ("plan", plan))]
-        try:
-            if not path.exists():
-                schema.create(path, facts)
-        except (OSError, sqlite3.Error) as error:
-            raise RunFileError(f"the run file {path} cannot be made: {error}.") from error
-        kept = RunFileReader(path)
-        lines = differences(kept.fact("specification"), specification)
-        lines += differences(_size_of(kept.fact("plan")), _size_of(plan))
-        if lines:
-            raise RunFileError(
-                f"{path} holds another run:\n  "
-                + "\n  ".join(lines)
-                + "\nContinue it as it is, take another file, "
-                f"or add to it with apt.resume({str(path)!r}, simulator, rounds=...)."
-            )
-        return cls(path, shared, yours)
-
     def __enter__(self) -> Self:
         return self
 
@@ -185,6 +153,7 @@ class RunFile(RunFileReader):
     def close(self) -> None:
         """End writing; the file can still be read through this object."""
         if self._lock is not None:
+            schema.settle(self._db)
             self._db.close()
             self._lock.release()
             self._lock = None
@@ -259,6 +228,28 @@ class RunFile(RunFileReader):
                 f"the simulator changed the shape of its output: x has shape {self._event} for the first "
                 f"rows and {outcome.x.shape} for row {outcome.index}. Return arrays of one shape."
             )
+
+
+def create_or_compare(path: Path, specification: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    """Make a new run file, or see that the one that is there is of the same run.
+
+    Raises:
+        RunFileError: the file is of another run, or of none. The difference is in the message.
+    """
+    facts = [(name, *_dumps(fact)) for name, fact in (("specification", specification), ("plan", plan))]
+    try:
+        if not path.exists():
+            schema.create(path, facts)
+    except (OSError, sqlite3.Error) as error:
+        raise RunFileError(f"the run file {path} cannot be made: {error}.") from error
+    kept = RunFileReader(path)
+    lines = differences(kept.fact("specification"), specification)
+    lines += differences(_size_of(kept.fact("plan")), _size_of(plan))
+    if lines:
+        raise RunFileError(
+            f"{path} holds another run:\n  " + "\n  ".join(lines) + "\nContinue it as it is, take another "
+            f"file, or add to it with apt.resume({str(path)!r}, simulator, rounds=...)."
+        )
 
 
 class _Block:

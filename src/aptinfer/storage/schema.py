@@ -150,6 +150,13 @@ def _migrate(db: sqlite3.Connection) -> None:
             db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
+def settle(db: sqlite3.Connection) -> None:
+    """Leave a single file behind, from which readers make no others; not while one is reading."""
+    with contextlib.suppress(sqlite3.Error):
+        db.execute("PRAGMA busy_timeout = 100")
+        db.execute("PRAGMA journal_mode = DELETE")
+
+
 def journal_mode(path: Path) -> str:
     """WAL, so that a file can be read while it is written; not over a network, which shares no memory."""
     return "DELETE" if _file_system(path).startswith(NETWORKED) else "WAL"

@@ -17,7 +17,7 @@ from aptinfer.priors import JointPrior
 from aptinfer.priors.reading import prior_from_dict
 from aptinfer.simulators import BaseSimulator
 from aptinfer.storage.foreign import name_of
-from aptinfer.storage.records import Writer, foreign_parts
+from aptinfer.storage.records import Writer
 
 PACKAGES = ("aptinfer", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
 _PROBES = 8  # draws by which a prior with functions of the user is known again
@@ -55,13 +55,6 @@ def described_method(method: Any) -> Any:
     """A method's settings; those that are the user's own by name and fingerprint."""
     writer = Writer()
     written = writer(method)
-    for name, part in foreign_parts(method).items():
-        # Functions, networks, and settings that build an embedding can be passed again.
-        if not callable(part) and not hasattr(part, "build"):
-            raise TypeError(
-                f"{type(method).__name__} holds {name}, which cannot be kept in a run file: only numbers, "
-                f"words, functions, eqx.Modules and this library's own settings can. Run without file=."
-            )
     if writer.arrays:
         raise TypeError(
             f"{type(method).__name__} holds arrays among its settings, which cannot be kept in a run file."
