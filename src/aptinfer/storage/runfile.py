@@ -72,6 +72,14 @@ class RunFileReader:
         with self._database() as db:
             return _sizes(db)
 
+    def closed(self) -> tuple[int, bool]:
+        """How many rounds are closed, and whether the last of them said that nothing is left to learn."""
+        with self._database() as db:
+            (count,) = db.execute("SELECT count(*) FROM rounds").fetchone()
+            row = db.execute("SELECT finished, crc FROM rounds ORDER BY number DESC LIMIT 1").fetchone()
+            last = _loads(*row) if row else {}
+            return count, bool(isinstance(last, dict) and last.get("complete"))
+
     def finished(self) -> tuple[list[Any], Any]:
         """What every closed round left, and what the method remembers after the last."""
         with self._database() as db:
