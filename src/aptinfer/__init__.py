@@ -96,8 +96,8 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.recurrent import GRU as GRU
-    from aptinfer.executors import Dask as Dask
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
+    from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
     from aptinfer.executors import Processes as Processes
     from aptinfer.methods.apt import APT as APT
