@@ -6,8 +6,6 @@ nothing, short enough that nobody waits for the last one. How long a chunk takes
 
 from collections import deque
 
-import numpy as np
-
 from aptinfer.protocols import Rows
 from aptinfer.simulators import chunk_edges, in_order
 
@@ -74,7 +72,3 @@ class Work:
         """How often this one has ended its worker, this time included."""
         self.attempts[chunk] = self.attempts.get(chunk, 0) + 1
         return self.attempts[chunk]
-
-    def numbers(self, chunks: range) -> np.ndarray:
-        """The numbers of their rows."""
-        return self.rows(chunks).index
