@@ -32,6 +32,8 @@ _WHERE = {
     "NPE": "methods.apt",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
+    "SNL": "methods.snl",
+    "SNRE": "methods.snre",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
@@ -45,6 +47,7 @@ _WHERE = {
     "MAF": "estimators.flows",
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
+    "RatioNetwork": "estimators.ratio",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
     "GRU": "estimators.recurrent",
@@ -88,6 +91,7 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import MAF as MAF
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
+    from aptinfer.estimators.ratio import RatioNetwork as RatioNetwork
     from aptinfer.estimators.recurrent import GRU as GRU
     from aptinfer.executors import Inline as Inline
     from aptinfer.methods.apt import APT as APT
@@ -96,8 +100,10 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.snl import SNL as SNL
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
+    from aptinfer.methods.snre import SNRE as SNRE
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior

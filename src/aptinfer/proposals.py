@@ -39,13 +39,17 @@ class FromPrior:
 
 @dataclass(frozen=True)
 class FromPosterior:
-    """The last round's posterior at x_o, a frozen copy: for losses that need no density of it."""
+    """The last round's posterior at x_o, a frozen copy: for losses that need no density of it.
+
+    `key` is that of draws which the posterior has made already; else the round brings its own.
+    """
 
     posterior: Posterior
     source: int
+    key: Key | None = None
 
     def draw(self, key: Key, n: int) -> Draws:
-        value, theta = self.posterior.draw(key, n)
+        value, theta = self.posterior.draw(self.key or key, n)
         return Draws(value.astype(np.float32), theta, np.full(n, self.source, np.int32))
 
 

@@ -142,6 +142,7 @@ def train_network(
     simulations: Simulations | None = None,
     ratios: Ratio | None = None,
     weights: np.ndarray | None = None,
+    log_prior: np.ndarray | None = None,
 ) -> tuple[Network, History]:
     """Train the method's estimator on the rows of a run, from where the round before left it.
 
@@ -153,13 +154,38 @@ def train_network(
         simulations: other rows than the task's, such as the last round's alone.
         ratios: the proposals' densities over the prior's, for closed forms.
         weights: one number per row, for weighted losses.
+        log_prior: one number per row, where a loss is to see others than the prior's.
     """
     rows = task.simulations if simulations is None else simulations
     before = before or new_network(task, method)
-    trainer = fitting(method.trainer, rows)
+    scaled = rows._replace(x=before.scaling(rows.x))
+    if log_prior is None:
+        log_prior = task.frame.log_prior(rows.value, rows.theta)
+    estimator, history = fit(
+        task, method.trainer, loss, before.estimator, scaled, log_prior, ratios=ratios, weights=weights
+    )
+    return before._replace(estimator=estimator), history
+
+
+def fit(
+    task: Task,
+    trainer: Trainer,
+    loss: Loss,
+    estimator: Embedded,
+    rows: Simulations,
+    log_prior: np.ndarray | None = None,
+    *,
+    ratios: Ratio | None = None,
+    weights: np.ndarray | None = None,
+) -> tuple[Embedded, History]:
+    """Train an estimator of `rows.value` given `rows.x`, whatever stands there: the roles may be swapped.
+
+    `log_prior` is the prior's at each value; None where a loss does not look at it.
+    """
+    trainer = fitting(trainer, rows)
     data = training_rows(
-        rows._replace(x=before.scaling(rows.x)),
-        task.frame.log_prior(rows.value, rows.theta),
+        rows,
+        np.zeros(len(rows.value)) if log_prior is None else log_prior,
         ratios,
         weights=weights,
         capacity=task.capacity,
@@ -170,8 +196,7 @@ def train_network(
     if isinstance(loss, Atomic):
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    estimator, history = trainer(task.for_training, before.estimator, loss, data, task.listen, last=task.last)
-    return before._replace(estimator=estimator), history
+    return trainer(task.for_training, estimator, loss, data, task.listen, last=task.last)
 
 
 def new_network(task: Task, method: Any) -> Network:

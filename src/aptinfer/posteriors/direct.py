@@ -9,11 +9,10 @@ from functools import cached_property
 import equinox as eqx
 import jax
 import numpy as np
-from jax.scipy.special import logsumexp
 
 from aptinfer.errors import SamplingError
 from aptinfer.estimators.embeddings import Embedded
-from aptinfer.estimators.ensemble import as_members, count_members
+from aptinfer.estimators.ensemble import as_members, count_members, each_member, mean_of_densities
 from aptinfer.keys import Key, as_jax
 from aptinfer.posteriors.base import Posterior
 from aptinfer.scaling import Scaling
@@ -44,13 +43,7 @@ def _draw(estimator: Embedded, x, words, size):
 @eqx.filter_jit
 def _log_prob(estimator: Embedded, x, values):
     """log of the members' average density at each value."""
-    weights, rest = as_members(estimator)
-
-    def member(weights):
-        return jax.vmap(eqx.combine(weights, rest)(x).log_prob)(values)
-
-    log_q = jax.vmap(member)(weights)
-    return logsumexp(log_q, axis=0) - np.float32(np.log(log_q.shape[0]))
+    return mean_of_densities(each_member(estimator, lambda one: jax.vmap(one(x).log_prob)(values)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
