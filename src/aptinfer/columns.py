@@ -4,8 +4,8 @@ A density needs numbers that are spread over a continuum. What simulators return
 
 * a constant, such as a fixed first entry of a series, says nothing about theta and has no density: it is
   dropped, and an observation that differs from it is refused;
-* whole numbers, such as counts, get noise u ~ U(-1/2, 1/2) in training. The density of x + u is P(x | theta) all
-  over the cell around x, so that its value at the observation itself is the probability that is wanted;
+* whole numbers, such as counts, get noise u ~ U(-1/2, 1/2) in training. The density of x + u is P(x | theta)
+  all over the cell around x, so that its value at the observation itself is the probability that is wanted;
 * anything else that repeats has neither a density nor an honest remedy, and is refused.
 """
 
@@ -52,9 +52,9 @@ class Columns:
         if apart.any():
             place = int(np.flatnonzero(~self.kept)[apart][0])
             raise ValueError(
-                f"x_o is impossible under this model: entry {_entry(place, self.event)} is {flat[place]:g}, and "
-                f"every simulation of the first round returned {self.constant[apart][0]:g}. Check x_o and the "
-                f"simulator, or leave this entry out of both."
+                f"x_o is impossible under this model: entry {_entry(place, self.event)} is {flat[place]:g}, "
+                f"and every simulation of the first round returned {self.constant[apart][0]:g}. Check x_o and "
+                f"the simulator, or leave this entry out of both."
             )
         return self.scaling(flat[self.kept])
 
@@ -79,8 +79,8 @@ def fit_columns(x: np.ndarray, method: str) -> Columns:
     kept = high - low > 1e-12 * np.maximum(np.abs(low), np.abs(high))
     if not kept.any():
         raise ValueError(
-            f"every simulation of the first round returned the same x: there is nothing for {method} to learn. "
-            f"Check the simulator."
+            f"every simulation of the first round returned the same x: there is nothing for {method} to "
+            f"learn. Check the simulator."
         )
     whole = (flat == np.round(flat)).all(axis=0) & kept
     repeated = 1 - np.array([len(np.unique(column)) for column in flat.T]) / len(flat)
@@ -91,8 +91,8 @@ def fit_columns(x: np.ndarray, method: str) -> Columns:
         raise ValueError(
             f"{method} learns the density of x, and entry {_entry(place, event)} has none: "
             f"{100 * repeated[place]:.0f} % of its values repeat others, the value "
-            f"{values[counts.argmax()]:g} {counts.max()} times in {len(flat)} simulations. Use apt.APT(), which "
-            f"needs no density of x, or leave this entry out."
+            f"{values[counts.argmax()]:g} {counts.max()} times in {len(flat)} simulations. Use apt.APT(), "
+            f"which needs no density of x, or leave this entry out."
         )
     varying = flat[:, kept]
     spread_out = varying + np.where(whole[kept], np.linspace(-0.5, 0.5, len(flat))[:, None], 0.0)
@@ -104,9 +104,9 @@ def check_size(event: tuple[int, ...], method: str) -> None:
     size = int(np.prod(event))
     if size > MOST:
         raise ValueError(
-            f"{method} learns the density of all of x, and x of shape {event} has {size} numbers; up to {MOST} are "
-            f"possible. Use apt.APT() with an embedding, such as apt.CNN() or apt.GRU(), which learns what it needs "
-            f"of x, or return a few summary statistics."
+            f"{method} learns the density of all of x, and x of shape {event} has {size} numbers; up to {MOST} "
+            f"are possible. Use apt.APT() with an embedding, such as apt.CNN() or apt.GRU(), which learns what "
+            f"it needs of x, or return a few summary statistics."
         )
 
 

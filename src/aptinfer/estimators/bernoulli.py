@@ -1,4 +1,4 @@
-"""The probability of a yes: log q(v | condition) for v = 1 (yes) or 0 (no), by logistic regression on features."""
+"""The probability of a yes: log q(v | condition) for v = 1 (yes) or 0 (no), by logistic regression."""
 
 from dataclasses import dataclass
 

@@ -6,8 +6,10 @@ A settled method has three functions,
     learn(task, memory)        -> what the rows so far teach, and what to remember for the next round
     one_round                  -> whether there is only one round
 
-and the loop in `sequential.py` knows nothing else of it. `train_network` is what all methods with a network
-do between rows and weights: scale x once, build the network once, train on all rows.
+and the loop in `sequential.py` knows nothing else of it. One that cannot learn from every x also has
+`check_observation(x_o)`, which refuses before anything is simulated. `train_network` is what all methods with a
+network of theta given x do between rows and weights: scale x once, build the network once, train on all rows.
+`fit` is the last of these steps alone, whatever is learned given what.
 """
 
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.embeddings import MLP, Embedded, EmbeddingSpec
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
+from aptinfer.estimators.ratio import RatioNetwork
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss
 from aptinfer.posteriors import DirectPosterior
@@ -111,14 +114,22 @@ def with_defaults(method: Any) -> Any:
     )
 
 
-def check_choices(method: Any) -> None:
-    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built."""
+def check_choices(method: Any, *, ratio: bool = False) -> None:
+    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built.
+
+    `ratio`: the method learns a ratio rather than a density.
+    """
     name = type(method).__name__
     single, _ = split_ensemble(method.estimator)
     if method.estimator is not None and not hasattr(single, "build"):
         raise TypeError(
             f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
             f"apt.Ensemble(...); got {method.estimator!r}."
+        )
+    if isinstance(single, RatioNetwork) and not ratio:
+        raise TypeError(
+            f"{name} estimator must be a density, and {single!r} is a ratio: it belongs to apt.SNRE(). Use "
+            f"settings such as apt.MDN() or apt.MAF()."
         )
     if method.embedding is not None and not (
         isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)

@@ -34,8 +34,8 @@ def proposed(posterior: SampledPosterior, number: int) -> Proposal:
 def sampled(task: Task, posterior: SampledPosterior, history: History, weights: Any, memory: Any) -> Learned:
     """The answer of a method whose posterior is sampled.
 
-    Chains that disagree are worth a warning in the posterior that the user gets. In rounds before, they make a
-    proposal less good, and nothing wrong: the notes say so.
+    Chains that disagree are worth a warning in the posterior that the user gets. In rounds before, they make
+    a proposal less good, and nothing wrong: the notes say so.
     """
     with warnings.catch_warnings():
         if not task.last:

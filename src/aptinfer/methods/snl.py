@@ -7,8 +7,8 @@ An estimator learns the density of the data given parameters, with the roles of 
 Where the parameters come from does not matter to a conditional density: no correction is needed, whatever the
 proposal. The price is a density over all of x, and a sampler for the posterior.
 
-A simulation may fail. Rows that did leave p(x | v, success); the likelihood of seeing x_o at all is that times
-P(success | v), which a classifier learns from all rows as soon as one has failed.
+A simulation may fail. The rows that did not teach p(x | v, success); the likelihood of seeing x_o at all is that
+times P(success | v), which a classifier learns from all rows as soon as one has failed.
 """
 
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from aptinfer.checks import suggests_keywords
-from aptinfer.columns import Columns, fit_columns
+from aptinfer.columns import Columns, check_size, fit_columns
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.bernoulli import Bernoulli
 from aptinfer.estimators.embeddings import MLP, Embedded
@@ -88,6 +88,10 @@ class SNL:
     def settled(self, frame: Frame) -> "SNL":
         check_prior(self.sampler, frame)
         return replace(self, embedding=MLP() if self.embedding is None else self.embedding)
+
+    def check_observation(self, x_o: np.ndarray) -> None:
+        """Refuse x of which a density is out of reach."""
+        check_size(x_o.shape, "SNL")
 
     def propose(self, posterior: SampledPosterior, number: int) -> Proposal:
         return proposed(posterior, number)

@@ -1,14 +1,14 @@
-r"""Sequential neural ratio estimation with contrasts (Durkan, Murray & Papamakarios 2020; Hermans et al. 2020).
+r"""Sequential neural ratio estimation with contrasts (Hermans et al. 2020; Durkan et al. 2020).
 
 A network f(v, x) answers APT's multiple-choice question, "which of these M parameters generated this x?":
 
     minimise  - log [ exp f(v_1, x) / sum_a exp f(v_a, x) ],      p(v | x_o) ∝ exp f(v, x_o) p(v).
 
-It is the atomic loss with f in the place of log q - log p. Contrasts come from the same rows, so every round's proposal
-is right, and parameters of failed simulations stay among the contrasts.
+It is the atomic loss with f in the place of log q - log p. Contrasts come from the same rows, so every round's
+proposal is right, and parameters of failed simulations stay among the contrasts.
 
-f is fixed up to a function of x, a different one in every network. So an ensemble averages f, not exp f: members of an
-average of densities would be weighted by these arbitrary functions.
+f is fixed up to a function of x, a different one in every network. So an ensemble averages f, not exp f: members
+of an average of densities would be weighted by these arbitrary functions.
 """
 
 from dataclasses import dataclass, field
@@ -73,17 +73,18 @@ class SNRE:
     one_round = False
 
     def __post_init__(self):
-        check_choices(self)
+        check_choices(self, ratio=True)
         check_sampler("SNRE", self.sampler)
         if not isinstance(split_ensemble(self.estimator)[0], RatioNetwork):
             raise TypeError(
-                f"SNRE estimator must be apt.RatioNetwork(...) or an Ensemble of it; got {self.estimator!r}. A density "
-                f"of theta learns from the same contrasts with apt.APT(estimator=..., loss=apt.Atomic())."
+                f"SNRE estimator must be apt.RatioNetwork(...) or an Ensemble of it; got {self.estimator!r}. "
+                f"A density of theta learns from the same contrasts with apt.APT(estimator=..., "
+                f"loss=apt.Atomic())."
             )
         if positive_int("SNRE atoms", self.atoms, minimum=2) > self.trainer.batch:
             raise ValueError(
-                f"SNRE atoms ({self.atoms}) must not exceed the batch ({self.trainer.batch}), from which they are "
-                f"drawn without replacement. Raise Trainer(batch=...) or ask for fewer atoms."
+                f"SNRE atoms ({self.atoms}) must not exceed the batch ({self.trainer.batch}), from which they "
+                f"are drawn without replacement. Raise Trainer(batch=...) or ask for fewer atoms."
             )
 
     def settled(self, frame: Frame) -> "SNRE":

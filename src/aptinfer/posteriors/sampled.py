@@ -2,8 +2,8 @@ r"""Posteriors that are known up to a constant, and sampled: a learned likelihoo
 
     p(z | x_o) = L(x_o, z) p(z) / Z,      Z = ∫ L(x_o, z) p(z) dz
 
-Samplers draw without Z. It is estimated only when a density is asked for, by importance sampling from a mixture
-that is fitted to the draws.
+Samplers draw without Z. It is estimated only when a density is asked for, by importance sampling from a
+mixture that is fitted to the draws.
 """
 
 import inspect
@@ -39,9 +39,9 @@ class Model(Protocol):
 class SampledPosterior(Posterior):
     """A learned likelihood at x_o, times the prior.
 
-    Draws are made in blocks, each with a key of its own, and kept: `sample(n, seed=s)` is the first `n` of what
-    seed `s` gives, however often and in whatever order it is asked for. Draws of seed 0 and of the seed that
-    was used last are kept.
+    Draws are made in blocks, each with a key of its own: `sample(n, seed=s)` is the first `n` of what seed `s`
+    gives, however often and in whatever order it is asked for. Blocks of seed 0 and of the seed that was used
+    last are kept.
 
     Attributes:
         frame, observation, event: as in `Posterior`.
@@ -84,8 +84,9 @@ class SampledPosterior(Posterior):
         found = log_evidence(_EVIDENCE, self._target, self._params, self.first_draws.values)
         if not np.isfinite(found).all():
             raise SamplingError(
-                "the posterior's normaliser could not be estimated: the learned likelihood is not finite where its "
-                "own draws are. Train longer, or with a smaller learning rate: Trainer(learning_rate=1e-4)."
+                "the posterior's normaliser could not be estimated: the learned likelihood is not finite where "
+                "its own draws are. Train longer, or with a smaller learning rate: "
+                "Trainer(learning_rate=1e-4)."
             )
         return found
 
@@ -131,6 +132,6 @@ def check_sampler(method: str, sampler: object) -> None:
     """Refuse what is not a sampler, when a method is built."""
     if inspect.isclass(sampler) or not callable(sampler):
         raise TypeError(
-            f"{method} sampler must be settings such as apt.samplers.Automatic() or apt.samplers.SingleSlice(); got "
-            f"{sampler!r}."
+            f"{method} sampler must be settings such as apt.samplers.Automatic() or "
+            f"apt.samplers.SingleSlice(); got {sampler!r}."
         )

@@ -1,4 +1,4 @@
-"""What samplers are given for a learned likelihood: its product with the prior, in the coordinates of a frame."""
+"""What samplers are given: a learned likelihood times the prior, in the coordinates of a frame."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ class _Learned(Target):
 
 @dataclass(frozen=True)
 class LatentTarget(_Learned):
-    """In latent space the prior is N(0, I), whatever it is over theta: runs of equal shapes share programs."""
+    """In latent space the prior is N(0, I), whatever it is over theta: equal shapes share programs."""
 
     dim: int
 

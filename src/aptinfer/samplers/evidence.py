@@ -1,9 +1,9 @@
 r"""The integral of an unnormalised posterior, from draws of it.
 
-    Z = ∫ p(z) L(z) dz = E_r[ p(z) L(z) / r(z) ],     r = 1/5 t_4(z; mean, 4 cov) + 4/5 Σ_k t_4(z; c_k, S_k) / K
+    Z = ∫ p(z) L(z) dz = E_r[ p(z) L(z) / r(z) ],   r = 1/5 t_4(z; mean, 4 cov) + 4/5 Σ_k t_4(z; c_k, S_k) / K
 
-r is fitted to the draws (`local_mixture.py`); its first part is wider than all of them and bounds the weights where the
-others have overlooked something. Its tails are heavier than a Gaussian prior's.
+r is fitted to the draws (`local_mixture.py`); its first part is wider than all of them and bounds the weights
+where the others have overlooked something. Its tails are heavier than a Gaussian prior's.
 """
 
 from typing import Any

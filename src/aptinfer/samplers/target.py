@@ -75,8 +75,8 @@ class HostPrior(Target):
 
     A subclass brings `log_prior_rows` and `draw_prior`. Compiled programs see a flat prior, and samplers that
     move particles (`Automatic`, `TemperedSMC`) or weigh them (`Resampled`) ask the host between two moves. A
-    callback out of a compiled program would be simpler, and would hang on a machine with a single core as soon as
-    the user's function calls JAX itself.
+    callback out of a compiled program would be simpler, and would hang on a machine with a single core as soon
+    as the user's function calls JAX itself.
     """
 
     prior_on_host = True
@@ -95,8 +95,8 @@ def refuse_prior_on_host(target: Target, sampler: str) -> None:
     """For samplers whose every evaluation is compiled."""
     if target.prior_on_host:
         raise TypeError(
-            f"{sampler} evaluates the prior inside compiled programs, and this prior is a function that only the "
-            f"host can call. Let samplers.Automatic() sample, or give the prior as apt.Prior, apt.box or "
+            f"{sampler} evaluates the prior inside compiled programs, and this prior is a function that "
+            f"only the host can call. Let samplers.Automatic() sample, or give the prior as apt.Prior, apt.box or "
             f"apt.gaussian and stay in latent space."
         )
 
@@ -122,7 +122,7 @@ def log_likelihoods(target: Target, params: Any, z: np.ndarray) -> np.ndarray:
 
 
 def log_densities(target: Target, params: Any, z: np.ndarray) -> np.ndarray:
-    """log π of each row of z (n, dim), up to a constant; evaluated in blocks, so that any number compiles once."""
+    """log π of each row of z (n, dim), up to a constant; in blocks, so that any number compiles once."""
     out = []
     for start in range(0, len(z), BLOCK):
         part = np.asarray(z[start : start + BLOCK], np.float32)
