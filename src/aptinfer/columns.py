@@ -53,8 +53,8 @@ class Columns:
             place = int(np.flatnonzero(~self.kept)[apart][0])
             raise ValueError(
                 f"x_o is impossible under this model: entry {_entry(place, self.event)} is {flat[place]:g}, "
-                f"and every simulation of the first round returned {self.constant[apart][0]:g}. Check x_o and "
-                f"the simulator, or leave this entry out of both."
+                f"and every simulation of the first round returned {self.constant[apart][0]:g}. Check x_o "
+                f"and the simulator, or leave this entry out of both."
             )
         return self.scaling(flat[self.kept])
 
@@ -104,9 +104,9 @@ def check_size(event: tuple[int, ...], method: str) -> None:
     size = int(np.prod(event))
     if size > MOST:
         raise ValueError(
-            f"{method} learns the density of all of x, and x of shape {event} has {size} numbers; up to {MOST} "
-            f"are possible. Use apt.APT() with an embedding, such as apt.CNN() or apt.GRU(), which learns what "
-            f"it needs of x, or return a few summary statistics."
+            f"{method} learns the density of all of x, and x of shape {event} has {size} numbers; up to "
+            f"{MOST} are possible. Use apt.APT() with an embedding, such as apt.CNN() or apt.GRU(), which "
+            f"learns what it needs of x, or return a few summary statistics."
         )
 
 

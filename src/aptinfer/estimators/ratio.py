@@ -1,8 +1,8 @@
 r"""A network for the likelihood-to-evidence ratio: log r(v, x) = log p(x | v) - log p(x) + any function of x.
 
 It is no density over v. With the prior it is one: p(v | x) is proportional to r(v, x) p(v). The contract of
-pairs is that of densities: what depends on x alone, its embedding and its part of the first layer, is computed
-once per x.
+pairs is that of densities: what depends on x alone, its embedding and its part of the first layer, is
+computed once per x.
 """
 
 from collections.abc import Callable

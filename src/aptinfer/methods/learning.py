@@ -7,9 +7,9 @@ A settled method has three functions,
     one_round                  -> whether there is only one round
 
 and the loop in `sequential.py` knows nothing else of it. One that cannot learn from every x also has
-`check_observation(x_o)`, which refuses before anything is simulated. `train_network` is what all methods with a
-network of theta given x do between rows and weights: scale x once, build the network once, train on all rows.
-`fit` is the last of these steps alone, whatever is learned given what.
+`check_observation(x_o)`, which refuses before anything is simulated. `train_network` is what all methods with
+a network of theta given x do between rows and weights: scale x once, build the network once, train on all
+rows. `fit` is the last of these steps alone, whatever is learned given what.
 """
 
 from collections.abc import Callable

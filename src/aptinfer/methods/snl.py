@@ -7,8 +7,8 @@ An estimator learns the density of the data given parameters, with the roles of 
 Where the parameters come from does not matter to a conditional density: no correction is needed, whatever the
 proposal. The price is a density over all of x, and a sampler for the posterior.
 
-A simulation may fail. The rows that did not teach p(x | v, success); the likelihood of seeing x_o at all is that
-times P(success | v), which a classifier learns from all rows as soon as one has failed.
+A simulation may fail. The rows that did not teach p(x | v, success); the likelihood of seeing x_o at all is
+that times P(success | v), which a classifier learns from all rows as soon as one has failed.
 """
 
 from dataclasses import dataclass, field, replace

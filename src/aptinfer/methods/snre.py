@@ -4,11 +4,11 @@ A network f(v, x) answers APT's multiple-choice question, "which of these M para
 
     minimise  - log [ exp f(v_1, x) / sum_a exp f(v_a, x) ],      p(v | x_o) ∝ exp f(v, x_o) p(v).
 
-It is the atomic loss with f in the place of log q - log p. Contrasts come from the same rows, so every round's
-proposal is right, and parameters of failed simulations stay among the contrasts.
+It is the atomic loss with f in the place of log q - log p. Contrasts come from the same rows, so every
+round's proposal is right, and parameters of failed simulations stay among the contrasts.
 
-f is fixed up to a function of x, a different one in every network. So an ensemble averages f, not exp f: members
-of an average of densities would be weighted by these arbitrary functions.
+f is fixed up to a function of x, a different one in every network. So an ensemble averages f, not exp f:
+members of an average of densities would be weighted by these arbitrary functions.
 """
 
 from dataclasses import dataclass, field
@@ -83,8 +83,8 @@ class SNRE:
             )
         if positive_int("SNRE atoms", self.atoms, minimum=2) > self.trainer.batch:
             raise ValueError(
-                f"SNRE atoms ({self.atoms}) must not exceed the batch ({self.trainer.batch}), from which they "
-                f"are drawn without replacement. Raise Trainer(batch=...) or ask for fewer atoms."
+                f"SNRE atoms ({self.atoms}) must not exceed the batch ({self.trainer.batch}), from which "
+                f"they are drawn without replacement. Raise Trainer(batch=...) or ask for fewer atoms."
             )
 
     def settled(self, frame: Frame) -> "SNRE":

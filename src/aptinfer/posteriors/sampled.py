@@ -39,9 +39,9 @@ class Model(Protocol):
 class SampledPosterior(Posterior):
     """A learned likelihood at x_o, times the prior.
 
-    Draws are made in blocks, each with a key of its own: `sample(n, seed=s)` is the first `n` of what seed `s`
-    gives, however often and in whatever order it is asked for. Blocks of seed 0 and of the seed that was used
-    last are kept.
+    Draws are made in blocks, each with a key of its own: `sample(n, seed=s)` is the first `n` of what seed
+    `s` gives, however often and in whatever order it is asked for. Blocks of seed 0 and of the seed that was
+    used last are kept.
 
     Attributes:
         frame, observation, event: as in `Posterior`.
@@ -84,8 +84,8 @@ class SampledPosterior(Posterior):
         found = log_evidence(_EVIDENCE, self._target, self._params, self.first_draws.values)
         if not np.isfinite(found).all():
             raise SamplingError(
-                "the posterior's normaliser could not be estimated: the learned likelihood is not finite where "
-                "its own draws are. Train longer, or with a smaller learning rate: "
+                "the posterior's normaliser could not be estimated: the learned likelihood is not finite "
+                "where its own draws are. Train longer, or with a smaller learning rate: "
                 "Trainer(learning_rate=1e-4)."
             )
         return found

@@ -75,8 +75,8 @@ class HostPrior(Target):
 
     A subclass brings `log_prior_rows` and `draw_prior`. Compiled programs see a flat prior, and samplers that
     move particles (`Automatic`, `TemperedSMC`) or weigh them (`Resampled`) ask the host between two moves. A
-    callback out of a compiled program would be simpler, and would hang on a machine with a single core as soon
-    as the user's function calls JAX itself.
+    callback out of a compiled program would be simpler, and would hang on a machine with a single core as
+    soon as the user's function calls JAX itself.
     """
 
     prior_on_host = True
@@ -96,8 +96,8 @@ def refuse_prior_on_host(target: Target, sampler: str) -> None:
     if target.prior_on_host:
         raise TypeError(
             f"{sampler} evaluates the prior inside compiled programs, and this prior is a function that "
-            f"only the host can call. Let samplers.Automatic() sample, or give the prior as apt.Prior, apt.box or "
-            f"apt.gaussian and stay in latent space."
+            f"only the host can call. Let samplers.Automatic() sample, or give the prior as apt.Prior, "
+            f"apt.box or apt.gaussian and stay in latent space."
         )
 
 
