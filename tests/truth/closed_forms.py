@@ -7,7 +7,8 @@ the Gaussian problems are linear in x: k counts a constant and each dimension of
 there k counts the terms of second order too. The bounds are three standard errors of the two together.
 SNPE-A learns from its last round alone, and divides: where the proposal is the posterior, the network's
 precision is twice what is left of it, and so are its errors in units of the posterior. Of SNPE-B's weighted
-rows the effective number counts.
+rows the effective number counts. SNL and SNRE learn log p(x_o | theta) as a function of theta, whose terms of
+second order make the posterior's mean and covariance: there k counts terms up to second order in theta.
 """
 
 from collections.abc import Callable
@@ -180,6 +181,8 @@ METHODS = {
     "defaults": apt.APT(),
     "snpe-a": apt.SNPEA(estimator=apt.MDN(4)),
     "snpe-b": apt.SNPEB(estimator=apt.MDN(4)),
+    "snl": apt.SNL(),
+    "snre": apt.SNRE(),
     "theta space, mixture": apt.APT(estimator=apt.MDN(4), space=apt.Theta()),
     "theta space, atomic": apt.APT(loss=apt.Atomic(20), estimator=apt.MDN(), space=apt.Theta()),
 }
@@ -236,7 +239,10 @@ def measure(exact: Exact, method, seed: int = 0) -> Measured:
     rows = (
         SIMULATIONS / 4 if divides else run.rounds[-1].notes.get("effective_rows", ROUNDS * SIMULATIONS) / 2
     )
-    mean_bound, spread_bound = bounds(len(exact.mean), exact.features, rows)
+    n = len(exact.mean)
+    of_likelihood = isinstance(method, apt.SNL | apt.SNRE)
+    features = max((n + 1) * (n + 2) // 2, exact.features) if of_likelihood else exact.features
+    mean_bound, spread_bound = bounds(n, features, rows)
     return Measured(mean, mean_bound, spread, spread_bound)
 
 
