@@ -198,7 +198,7 @@ def test_more_rounds_trace_nothing_more_and_a_single_chain_goes_on(monkeypatch):
         run = infer(method, rounds=rounds, simulations=40)
         traces.append(len(Counted.calls))
     assert 0 < traces[1] <= traces[0]
-    posteriors = [finished.posterior for finished in run.rounds]
+    posteriors: list[Any] = [finished.posterior for finished in run.rounds]
     assert posteriors[0].start is None
     for before, after in itertools.pairwise(posteriors):
         assert after.start is before.first_draws.state

@@ -19,8 +19,9 @@ from aptinfer.diagnostics import c2st
 PUBLISHED_SCORE = 0.715
 
 
-def measured(known: dict[str, np.ndarray], observation: int, method: Any = None, seed: int = 0) -> dict[str,
-Any]:
+def measured(
+    known: dict[str, np.ndarray], observation: int, method: Any = None, seed: int = 0
+) -> dict[str, Any]:
     """C2ST of 10,000 draws at observation 1, 2, ... and the seconds that the run and the draws took."""
     problem = apt.problems.get("slcp")
     x_o, exact = known["observations"][observation - 1], known["reference_samples"][observation - 1]
@@ -43,8 +44,8 @@ Any]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--observation", type=int, required=True, help="1 to 5")
-    parser.add_argument("--reference", type=Path, required=True, help="slcp.npz with published posterior
-    draws") parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reference", type=Path, required=True, help="slcp.npz, published draws")
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with np.load(options.reference) as archive:
         print(json.dumps(measured(dict(archive), options.observation, seed=options.seed)), flush=True)

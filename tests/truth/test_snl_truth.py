@@ -28,8 +28,10 @@ def share_of_the_upper_moon(theta):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_both_moons_are_found(seed):
-    run = apt.infer(MOONS.simulator, MOONS.prior, MOONS.observation, method=apt.SNL(), seed=seed,
-    progress=False) theta = run.posterior.sample(10_000, seed=1)
+    run = apt.infer(
+        MOONS.simulator, MOONS.prior, MOONS.observation, method=apt.SNL(), seed=seed, progress=False
+    )
+    theta = run.posterior.sample(10_000, seed=1)
     # Three standard errors of the tempered particles, of which a moon's share cannot be better than that of
     # 1000 draws.
     assert abs(share_of_the_upper_moon(theta) - 0.5) < 3 * 0.5 / np.sqrt(1000)
@@ -41,8 +43,10 @@ def test_both_moons_are_found(seed):
 def test_the_paper_s_single_chain_misses_a_moon_in_most_runs():
     missed = 0
     for seed in range(3):
-        run = apt.infer(MOONS.simulator, MOONS.prior, MOONS.observation, method=PAPER, seed=seed,
-        progress=False) share = share_of_the_upper_moon(run.posterior.sample(2000, seed=1))
+        run = apt.infer(
+            MOONS.simulator, MOONS.prior, MOONS.observation, method=PAPER, seed=seed, progress=False
+        )
+        share = share_of_the_upper_moon(run.posterior.sample(2000, seed=1))
         missed += share < 0.01 or share > 0.99
     assert missed >= 2
 

@@ -76,9 +76,8 @@ def target_in(frame: Frame) -> Target:
     if frame.gaussian is None:
         return HostTarget(dim, frame)
     low, high = (frame.from_theta(edge) for edge in frame.prior.support)
-    mean, precision = frame.gaussian
-    numbers = (mean, precision, low, high)
-    return BoundedTarget(dim, *(_tuples(np.asarray(a)) for a in numbers), frame)
+    mean, precision, low, high = (_tuples(np.asarray(a)) for a in (*frame.gaussian, low, high))
+    return BoundedTarget(dim, mean, precision, low, high, frame)
 
 
 def _tuples(array: np.ndarray) -> Any:
