@@ -54,7 +54,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def runs():
+def runs(quick):
     return {}
 
 
@@ -184,7 +184,7 @@ class Counted(MaximumLikelihood):
 
 
 @pytest.mark.filterwarnings("ignore::aptinfer.SamplingWarning")  # of one chain after an epoch of training
-def test_more_rounds_trace_nothing_more_and_a_single_chain_goes_on(monkeypatch):
+def test_more_rounds_trace_nothing_more_and_a_single_chain_goes_on(monkeypatch, quick):
     monkeypatch.setattr(snl_module, "MaximumLikelihood", Counted)
     method = apt.SNL(
         estimator=apt.MDN(1),
@@ -212,7 +212,7 @@ def failing_often(theta):
     return 0.05 + 0.95 / (1 + np.exp(-4 * theta))
 
 
-def test_failures_count_as_part_of_the_likelihood():
+def test_failures_count_as_part_of_the_likelihood(quick):
     noise, x_o = 0.7, 0.5
 
     def simulator(rng, theta):
@@ -226,7 +226,7 @@ def test_failures_count_as_part_of_the_likelihood():
         trainer=apt.Trainer(learning_rate=3e-3),
         sampler=SAMPLER,
     )
-    run = apt.infer(simulator, prior, [x_o], method=method, rounds=2, simulations=1500, progress=False)
+    run = apt.infer(simulator, prior, [x_o], method=method, rounds=1, simulations=3000, progress=False)
     posterior: Any = run.posterior
     theta = np.linspace(-5, 5, 2001)
     log_l = norm.logpdf(x_o, theta, noise) + norm.logpdf(theta)
@@ -263,7 +263,7 @@ def test_without_failures_there_is_no_classifier(latent):
     assert model.success is None
 
 
-def test_constants_and_counts_in_x():
+def test_constants_and_counts_in_x(quick):
     def simulator(rng, theta):
         return np.array([[1.0, rng.poisson(np.exp(theta[0]))], [0.0, rng.poisson(np.exp(theta[0]))]])
 
