@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -35,8 +36,6 @@ from aptinfer.samplers.draws import Sampler
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
-YES = np.ones(1, np.float32)
-
 
 class NeuralLikelihood(eqx.Module):
     """q(x | z), averaged over members, times P(success | z) where simulations have failed."""
@@ -48,7 +47,8 @@ class NeuralLikelihood(eqx.Module):
         log_l = mean_of_densities(each_member(self.estimator, lambda one: one(z).log_prob(x)))
         if self.success is None:
             return log_l
-        return log_l + mean_of_densities(each_member(self.success, lambda one: one(z).log_prob(YES)))
+        yes = jnp.ones(1, jnp.float32)
+        return log_l + mean_of_densities(each_member(self.success, lambda one: one(z).log_prob(yes)))
 
 
 class Memory(NamedTuple):
