@@ -136,7 +136,13 @@ SETTINGS = {
 def runs():
     method = apt.FMPE(apt.Ensemble(apt.VelocityNetwork(hidden=16, blocks=1, steps=16), 2), **SETTINGS)
     infer = lambda seed: apt.infer(  # noqa: E731
-        simulator, apt.box([-1, -1], [1, 1]), [0.4, -0.8], method=method, simulations=300, seed=seed, progress=False
+        simulator,
+        apt.box([-1, -1], [1, 1]),
+        [0.4, -0.8],
+        method=method,
+        simulations=300,
+        seed=seed,
+        progress=False,
     )
     return infer(0), infer(0), infer(1)
 
@@ -163,6 +169,8 @@ def test_the_posterior_is_a_density_in_theta_at_any_observation(runs):
         mean = density[i] @ grid / density[i].sum()
         draws = several.sample(4000)[i]
         assert (np.abs(draws) < 1).all()
-        np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5 * draws.std(axis=0) / 4000**0.5 + 0.01)
+        np.testing.assert_array_less(
+            np.abs(draws.mean(axis=0) - mean), 5 * draws.std(axis=0) / 4000**0.5 + 0.01
+        )
     # It has learned something: the two posteriors lie apart.
     assert np.abs(several.mean()[0] - several.mean()[1]).max() > 0.3

@@ -82,7 +82,9 @@ def test_random_weights_have_the_spread_that_is_learned():
 
 
 def weights_vector(estimator):
-    return jnp.concatenate([jnp.ravel(a) for a in jax.tree.leaves(eqx.filter(estimator, eqx.is_inexact_array))])
+    return jnp.concatenate(
+        [jnp.ravel(a) for a in jax.tree.leaves(eqx.filter(estimator, eqx.is_inexact_array))]
+    )
 
 
 def test_without_spread_only_the_divergence_is_added():
@@ -150,7 +152,9 @@ def test_snpe_b_goes_on_from_the_weights_of_the_round_before(monkeypatch):
 
 
 def test_it_is_refused_where_it_is_something_else():
-    with pytest.raises(TypeError, match=r"SNPEB uncertainty must be None or apt.WeightUncertainty\(...\); got True"):
+    with pytest.raises(
+        TypeError, match=r"SNPEB uncertainty must be None or apt.WeightUncertainty\(...\); got True"
+    ):
         apt.SNPEB(uncertainty=True)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="WeightUncertainty precision must be a finite number above 0"):
         apt.WeightUncertainty(precision=0)

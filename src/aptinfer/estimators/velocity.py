@@ -70,7 +70,9 @@ class Carried(Density):
         """du/dphi."""
         clock = _clock(angle)
         phases = clock * np.arange(1, WAVES + 1, dtype=np.float32) * np.float32(np.pi)
-        h = self.context + self.head.first(jnp.concatenate([u, clock[None], jnp.sin(phases), jnp.cos(phases)]))
+        h = self.context + self.head.first(
+            jnp.concatenate([u, clock[None], jnp.sin(phases), jnp.cos(phases)])
+        )
         for block in self.head.blocks:
             h = block(h)
         return self.head.last(h)

@@ -52,7 +52,9 @@ class FlowMatching(Loss):
 
         return jax.vmap(row)(batch.x, batch.candidates[:, 0], times, noise)
 
-    def questions(self, batch: Batch) -> tuple[Float[Array, "batch questions"], Float[Array, "batch questions dim"]]:
+    def questions(
+        self, batch: Batch
+    ) -> tuple[Float[Array, "batch questions"], Float[Array, "batch questions dim"]]:
         """Times and noises: random ones in training, fixed ones in validation."""
         rows, _, dim = batch.candidates.shape
         if batch.key is None:

@@ -128,7 +128,12 @@ def check_uncertainty(method: Any) -> None:
 
 
 def train_weights(
-    task: Task, method: Any, loss: Loss, network: Network | None, before: UncertainWeights | None = None, **rows
+    task: Task,
+    method: Any,
+    loss: Loss,
+    network: Network | None,
+    before: UncertainWeights | None = None,
+    **rows,
 ) -> tuple[Network, UncertainWeights | None, History]:
     """`train_network`; or, where the method has an `uncertainty`, the same of Gaussians over the weights.
 

@@ -47,7 +47,7 @@ class Active(ProposalChoice):
     def after(self, posterior, number):
         if not isinstance(posterior, DirectPosterior) or count_members(posterior.estimator) < 2:
             raise ValueError(
-                "apt.Active() compares members of an ensemble about the posterior, and there is only one: use "
-                "apt.APT(estimator=apt.Ensemble(...), proposal=apt.Active())."
+                "apt.Active() compares what members of an ensemble say of the posterior, and there is one: "
+                "use apt.APT(estimator=apt.Ensemble(...), proposal=apt.Active())."
             )
         return WhereMembersDisagree(posterior, self.candidates, number)

@@ -53,7 +53,7 @@ def check_density(method: str, choice: ProposalChoice) -> None:
 
 
 def as_choice(value: object) -> ProposalChoice:
-    """`value` as a choice: the library's own, or a user's object with `sample`, or a function that makes it."""
+    """`value` as a choice: one of the library's, a user's object with `sample`, or a function to make one."""
     from aptinfer.proposals.custom import UserProposal
 
     if isinstance(value, ProposalChoice):

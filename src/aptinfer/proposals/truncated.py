@@ -99,9 +99,7 @@ class Truncated(ProposalChoice):
         return FromRegion(posterior, self.outside, number)
 
 
-def rejected(
-    key: Key, frame: Frame, score: Callable[[np.ndarray], np.ndarray], cut: float, n: int
-) -> Region:
+def rejected(key: Key, frame: Frame, score: Callable[[np.ndarray], np.ndarray], cut: float, n: int) -> Region:
     """At least `n` prior draws whose score reaches the cut.
 
     Raises:
