@@ -34,6 +34,7 @@ _WHERE = {
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
     "TSNPE": "methods.snpe_b",
+    "distil": "methods.distil",
     "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from aptinfer.executors import Inline as Inline
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
+    from aptinfer.methods.distil import distil as distil
     from aptinfer.methods.fmpe import FMPE as FMPE
     from aptinfer.methods.losses import Atomic as Atomic
     from aptinfer.methods.losses import Combined as Combined

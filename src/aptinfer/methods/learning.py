@@ -164,7 +164,10 @@ def train_network(
         weights: one number per row, for weighted losses.
     """
     rows = task.simulations if simulations is None else simulations
-    before = before or new_network(task, method)
+    if before is None:
+        before = new_network(task, method)
+    elif method.trainer.restart:
+        before = before._replace(estimator=new_weights(task, method))
     trainer = fitting(method.trainer, rows)
     data = training_rows(
         rows._replace(x=before.scaling(rows.x)),
@@ -185,9 +188,13 @@ def train_network(
 
 def new_network(task: Task, method: Any) -> Network:
     """The method's network before its first round of training."""
-    dim, x = task.frame.prior.dim, task.simulations.x[task.simulations.done]
-    built = build_members(task.for_weights, method.estimator, method.embedding, dim, task.event)
-    return Network(built, fit_scaling(x))
+    return Network(new_weights(task, method), fit_scaling(task.simulations.x[task.simulations.done]))
+
+
+def new_weights(task: Task, method: Any) -> Embedded:
+    """Embedding and density with the random weights that belong to this round."""
+    key = task.for_weights.child(task.number)
+    return build_members(key, method.estimator, method.embedding, task.frame.prior.dim, task.event)
 
 
 def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:

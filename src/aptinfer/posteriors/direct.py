@@ -72,6 +72,7 @@ class DirectPosterior(Posterior):
         frame, observation, event: as in `Posterior`.
         scaling: from x to what the networks see.
         estimator: trained networks, members of an ensemble stacked.
+        amortised: whether they know other observations than x_o.
     """
 
     frame: Frame
@@ -79,6 +80,7 @@ class DirectPosterior(Posterior):
     estimator: Embedded
     observation: np.ndarray
     event: tuple[int, ...]
+    amortised: bool = True
 
     @property
     def condition(self):
@@ -86,6 +88,11 @@ class DirectPosterior(Posterior):
         return self.scaling(self.single_observation())
 
     def at(self, observation):
+        if not self.amortised:
+            raise ValueError(
+                "this posterior was distilled at one observation and knows no other. Take that which it "
+                "was made of, run.posterior.given(x), and distil that."
+            )
         return replace(self, observation=observation)
 
     @cached_property
