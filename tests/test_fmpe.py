@@ -1,4 +1,4 @@
-"""Flow matching: its loss against NumPy, its solver against Gaussians, its posteriors against their own laws."""
+"""Flow matching: its loss against NumPy, its solver against Gaussians, its posteriors as densities."""
 
 import equinox as eqx
 import jax
@@ -66,7 +66,7 @@ def test_the_loss_is_the_squared_error_of_the_velocity(validation):
     assert times.shape == (ROWS, QUESTIONS if validation else 1)
     for b in range(ROWS):
         x, z_1, errors = batch.x[b], np.float64(batch.candidates[b, 0]), []
-        for t, z_0 in zip(np.float64(times[b]), np.float64(noise[b]), strict=True):
+        for t, z_0 in zip(np.asarray(times[b], float), np.asarray(noise[b], float), strict=True):
             v = numpy_velocity(head, x, t, (1 - t) * z_0 + t * z_1)
             errors.append(np.sum((v - (z_1 - z_0)) ** 2))
         assert losses[b] == pytest.approx(np.mean(errors), rel=1e-4)
@@ -86,7 +86,7 @@ def test_times_follow_the_power_law_in_training_and_validation(exponent):
     assert not np.array_equal(first[0], other[0])
     for a, b in zip(fixed, again, strict=True):
         np.testing.assert_array_equal(a, b)
-    # A row's questions belong to its position, whichever batch it comes in; a time says nothing about the noise.
+    # A row's questions belong to its position, whichever batch it comes in; times say nothing about noise.
     later = questions(batch_of(first=100, rows=50))
     np.testing.assert_array_equal(fixed[1][100:150], later[1])
     for times, noise in (first, fixed):
@@ -133,18 +133,11 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def runs():
+def runs(quick):
     method = apt.FMPE(apt.Ensemble(apt.VelocityNetwork(hidden=16, blocks=1, steps=16), 2), **SETTINGS)
-    infer = lambda seed: apt.infer(  # noqa: E731
-        simulator,
-        apt.box([-1, -1], [1, 1]),
-        [0.4, -0.8],
-        method=method,
-        simulations=300,
-        seed=seed,
-        progress=False,
-    )
-    return infer(0), infer(0), infer(1)
+    settings = {"method": method, "simulations": 300, "progress": False}
+    prior = apt.box([-1, -1], [1, 1])
+    return [apt.infer(simulator, prior, [0.4, -0.8], seed=seed, **settings) for seed in (0, 0, 1)]
 
 
 def test_equal_seeds_give_equal_bits(runs):
@@ -169,8 +162,7 @@ def test_the_posterior_is_a_density_in_theta_at_any_observation(runs):
         mean = density[i] @ grid / density[i].sum()
         draws = several.sample(4000)[i]
         assert (np.abs(draws) < 1).all()
-        np.testing.assert_array_less(
-            np.abs(draws.mean(axis=0) - mean), 5 * draws.std(axis=0) / 4000**0.5 + 0.01
-        )
+        error = draws.std(axis=0) / 4000**0.5
+        np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5 * error + 0.01)
     # It has learned something: the two posteriors lie apart.
     assert np.abs(several.mean()[0] - several.mean()[1]).max() > 0.3

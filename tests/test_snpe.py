@@ -179,9 +179,11 @@ def test_snpe_b_weights_average_to_one_over_all_proposed_rows(defensive):
     narrow, from_prior = Narrow().draw(rng, n), rng.normal(size=(n, 2))
     proposed = np.where(rng.uniform(size=(n, 1)) < defensive, from_prior, narrow)
     z = np.concatenate([rng.normal(size=(n, 2)), proposed])
-    failed = (np.abs(z - 0.8) < 0.4).all(axis=1)  # most of what the narrow proposal draws
+    failed = np.all(np.abs(z - 0.8) < 0.4, axis=1)  # most of what the narrow proposal draws
     rounds = np.repeat([0, 1], n)
-    rows = Simulations(z, z @ np.linalg.cholesky(PRIOR_COVARIANCE).T, rounds, rounds, z, ~failed)
+    rows = Simulations(
+        z, z @ np.linalg.cholesky(PRIOR_COVARIANCE).T, rounds, rounds, z, np.logical_not(failed)
+    )
     task = SimpleNamespace(simulations=rows)
     proposal = WithPrior(Narrow(), LatentFrame(PRIOR, np.float64), defensive) if defensive else Narrow()
     weights = apt.SNPEB().weights(task, (proposal,))  # pyright: ignore
@@ -189,7 +191,7 @@ def test_snpe_b_weights_average_to_one_over_all_proposed_rows(defensive):
     assert abs(weights.mean() - 1) < 4 * error < 0.02
     # Without the failed rows it is another number.
     assert abs(weights[~failed].mean() - 1) > 10 * error
-    prior, narrow_density = (np.exp(norm(m, s).logpdf(z).sum(axis=1)) for m, s in ((0, 1), (0.8, 0.2)))
+    prior, narrow_density = (np.exp(norm.logpdf(z, m, s).sum(axis=1)) for m, s in ((0, 1), (0.8, 0.2)))
     known = prior / (0.5 * prior + 0.5 * (defensive * prior + (1 - defensive) * narrow_density))
     np.testing.assert_allclose(weights, known, rtol=1e-6)
     assert weights.max() <= 2

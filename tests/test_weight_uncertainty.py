@@ -1,4 +1,4 @@
-"""Gaussians over weights: their divergence, what the loss becomes of, and from what each round's is measured."""
+"""Gaussians over weights: their divergence, the loss with them, and what each round is compared with."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ import aptinfer as apt
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import build_members, count_members, member
 from aptinfer.keys import Key
-from aptinfer.methods import weight_uncertainty
+from aptinfer.methods import learning, weight_uncertainty
 from aptinfer.methods.losses import Batch, MaximumLikelihood
 from aptinfer.methods.weight_uncertainty import Gaussians, Uncertain, UncertainWeights
 
@@ -28,8 +28,18 @@ def network(members: int = 1) -> Embedded:
     return build_members(Key((0,)), apt.Ensemble(apt.MDN(1), members), apt.MLP((4,)), 2, (2,))
 
 
+def one_of(weights: Any, number: int = 0) -> Any:
+    """A member's share."""
+    return member(weights, number)
+
+
+def vector_of(estimator) -> jax.Array:
+    leaves = jax.tree.leaves(eqx.filter(estimator, eqx.is_inexact_array))
+    return jnp.concatenate([jnp.ravel(a) for a in leaves])
+
+
 def weights_of(estimator) -> np.ndarray:
-    return np.concatenate([np.ravel(a) for a in jax.tree.leaves(eqx.filter(estimator, eqx.is_inexact_array))])
+    return np.asarray(vector_of(estimator))
 
 
 def batch_of(key=None) -> Batch:
@@ -59,7 +69,7 @@ def test_the_divergence_is_the_integral():
 def test_training_starts_near_the_network_with_the_prior_of_the_settings():
     start = apt.WeightUncertainty(precision=0.04).around(network(3))
     assert count_members(start) == 3  # pyright: ignore[reportArgumentType]
-    one: Any = member(start, 1)  # pyright: ignore[reportArgumentType]
+    one = one_of(start, 1)
     mean = weights_of(one.mean)
     np.testing.assert_array_equal(one.log_sd, np.full(mean.size, -5, np.float32))
     known = np.log(5) + 5 + (np.exp(-10) + mean.astype(float) ** 2) * 0.04 / 2 - 0.5
@@ -68,11 +78,11 @@ def test_training_starts_near_the_network_with_the_prior_of_the_settings():
 
 def test_random_weights_have_the_spread_that_is_learned():
     start = apt.WeightUncertainty().around(network())
-    one: Any = member(start, 0)  # pyright: ignore[reportArgumentType]
+    one = one_of(start)
     mean = weights_of(one.mean)
     log_sd = jnp.linspace(-3, 0, mean.size, dtype=jnp.float32)
     one = eqx.tree_at(lambda u: u.log_sd, one, log_sd)
-    draw = eqx.filter_jit(eqx.filter_vmap(lambda u, key: weights_vector(u.drawn(key)), in_axes=(None, 0)))
+    draw = eqx.filter_jit(eqx.filter_vmap(lambda u, key: vector_of(u.drawn(key)), in_axes=(None, 0)))
     draws = np.asarray(draw(one, jax.random.split(jax.random.key(0), 2000)), float)
     scaled = (draws - mean) / np.exp(np.asarray(log_sd, float))
     assert np.abs(scaled.mean(axis=0)).max() < 5 / 2000**0.5
@@ -81,15 +91,8 @@ def test_random_weights_have_the_spread_that_is_learned():
     assert np.abs(away).max() < 6 / 2000**0.5
 
 
-def weights_vector(estimator):
-    return jnp.concatenate(
-        [jnp.ravel(a) for a in jax.tree.leaves(eqx.filter(estimator, eqx.is_inexact_array))]
-    )
-
-
 def test_without_spread_only_the_divergence_is_added():
-    start: Any = apt.WeightUncertainty(precision=1e-12).around(network())
-    one: Any = member(start, 0)
+    one = one_of(apt.WeightUncertainty(precision=1e-12).around(network()))
     certain = eqx.tree_at(lambda u: u.log_sd, one, jnp.full_like(one.log_sd, -30))
     plain, loss, batch = MaximumLikelihood(), Uncertain(MaximumLikelihood()), batch_of(jax.random.key(1))
 
@@ -108,7 +111,7 @@ def test_without_spread_only_the_divergence_is_added():
 
 
 def test_validation_is_the_plain_loss_at_mean_weights():
-    one: Any = member(apt.WeightUncertainty().around(network()), 0)  # pyright: ignore[reportArgumentType]
+    one = one_of(apt.WeightUncertainty().around(network()))
     plain, loss, batch = MaximumLikelihood(), Uncertain(MaximumLikelihood()), batch_of()
     ours, known = eqx.filter_jit(lambda u, b: (loss(u, b), plain(u.mean, b)))(one, batch)
     np.testing.assert_array_equal(ours, known)
@@ -121,7 +124,7 @@ def simulator(rng, theta):
 def test_snpe_b_goes_on_from_the_weights_of_the_round_before(monkeypatch):
     starts: list[UncertainWeights] = []
     ends: list[UncertainWeights] = []
-    train = weight_uncertainty.train_network
+    train = learning.train_network
 
     def spy(task, method, loss, network, **rows):
         starts.append(network.estimator)
@@ -141,11 +144,11 @@ def test_snpe_b_goes_on_from_the_weights_of_the_round_before(monkeypatch):
         for a, b in zip(jax.tree.leaves(start.prior), jax.tree.leaves(end.prior), strict=True):
             np.testing.assert_array_equal(a, b)  # never trained
         assert not np.array_equal(start.log_sd, end.log_sd)
-    first, second = (member(start, 0) for start in starts)  # pyright: ignore[reportArgumentType]
+    first, second = (one_of(start) for start in starts)
     np.testing.assert_array_equal(first.prior.mean, 0)
     np.testing.assert_allclose(first.prior.log_sd, 0.5 * np.log(10), rtol=1e-6)
     assert float(second.divergence()) == 0
-    np.testing.assert_array_equal(second.prior.mean, weights_of(member(ends[0], 0).mean))  # pyright: ignore
+    np.testing.assert_array_equal(second.prior.mean, weights_of(one_of(ends[0]).mean))
     np.testing.assert_array_equal(second.prior.log_sd, np.asarray(ends[0].log_sd)[0])
     # Posteriors have the mean weights.
     np.testing.assert_array_equal(weights_of(run.rounds[0].posterior.estimator), weights_of(ends[0].mean))  # pyright: ignore

@@ -126,7 +126,7 @@ def check_choices(method: Any, *, velocity: bool = False) -> None:
         )
     if isinstance(single, VelocityNetwork) and not velocity:
         raise ValueError(
-            f"{name} trains a density, and that of VelocityNetwork takes hundreds of evaluations of the network: "
+            f"{name} trains a density, and that of VelocityNetwork takes a hundred evaluations of it: "
             f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as apt.NSF()."
         )
     if method.embedding is not None and not (

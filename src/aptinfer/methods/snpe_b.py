@@ -60,8 +60,8 @@ class SNPEB:
         own_weights: weight a row by its own round's proposal alone, as the paper did, instead of by all.
         proposal: where later rounds draw from: `LastPosterior()`, `Defensive()`, which bounds the weights
             further, or `Truncated()`. It needs a density.
-        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did: in later
-            rounds its divergence is from the round before ("continual learning"). None: a number.
+        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did: later
+            rounds measure its divergence from the round before ("continual learning"). None: a number.
     """
 
     estimator: Any = None
