@@ -193,7 +193,7 @@ def new_network(task: Task, method: Any) -> Network:
 
 def new_weights(task: Task, method: Any) -> Embedded:
     """Embedding and density with the random weights that belong to this round."""
-    key = task.for_weights.child(task.number)
+    key = task.for_weights.child(task.number) if task.number else task.for_weights
     return build_members(key, method.estimator, method.embedding, task.frame.prior.dim, task.event)
 
 
