@@ -26,18 +26,30 @@ _WHERE = {
     "CustomPrior": "priors",
     "BatchSimulator": "simulators",
     "JaxSimulator": "simulators",
+    "CommandSimulator": "commands",
     "Inline": "executors",
+    "Processes": "executors",
+    "Dask": "executors",
     # methods and their choices
     "APT": "methods.apt",
     "NPE": "methods.apt",
+    "FMPE": "methods.fmpe",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
     "SNL": "methods.snl",
     "SNRE": "methods.snre",
+    "TSNPE": "methods.snpe_b",
+    "distil": "methods.distil",
+    "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
     "MixtureProposal": "methods.losses",
+    "LastPosterior": "proposals",
+    "Defensive": "proposals",
+    "Truncated": "proposals",
+    "Tempered": "proposals",
+    "Active": "proposals",
     "Latent": "spaces",
     "Theta": "spaces",
     "Trainer": "train",
@@ -48,6 +60,7 @@ _WHERE = {
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
     "RatioNetwork": "estimators.ratio",
+    "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
     "GRU": "estimators.recurrent",
@@ -77,6 +90,7 @@ if TYPE_CHECKING:
     from aptinfer import diagnostics as diagnostics
     from aptinfer import problems as problems
     from aptinfer import samplers as samplers
+    from aptinfer.commands import CommandSimulator as CommandSimulator
     from aptinfer.errors import AptinferError as AptinferError
     from aptinfer.errors import SamplingError as SamplingError
     from aptinfer.errors import SamplingWarning as SamplingWarning
@@ -93,9 +107,14 @@ if TYPE_CHECKING:
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.ratio import RatioNetwork as RatioNetwork
     from aptinfer.estimators.recurrent import GRU as GRU
+    from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
+    from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
+    from aptinfer.executors import Processes as Processes
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
+    from aptinfer.methods.distil import distil as distil
+    from aptinfer.methods.fmpe import FMPE as FMPE
     from aptinfer.methods.losses import Atomic as Atomic
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
@@ -103,13 +122,20 @@ if TYPE_CHECKING:
     from aptinfer.methods.snl import SNL as SNL
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
+    from aptinfer.methods.snpe_b import TSNPE as TSNPE
     from aptinfer.methods.snre import SNRE as SNRE
+    from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior
     from aptinfer.priors import Prior as Prior
     from aptinfer.priors import box as box
     from aptinfer.priors import gaussian as gaussian
+    from aptinfer.proposals import Active as Active
+    from aptinfer.proposals import Defensive as Defensive
+    from aptinfer.proposals import LastPosterior as LastPosterior
+    from aptinfer.proposals import Tempered as Tempered
+    from aptinfer.proposals import Truncated as Truncated
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

@@ -20,6 +20,8 @@ FAST = [
     ("snpe-b", "log-normal"),
     ("snl", "box"),
     ("snre", "1-d"),
+    ("snpe-a, uncertain weights", "log-normal"),
+    ("fmpe", "log-normal"),
 ]
 
 

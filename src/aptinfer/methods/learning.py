@@ -25,6 +25,7 @@ from aptinfer.estimators.embeddings import MLP, Embedded, EmbeddingSpec
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.estimators.ratio import RatioNetwork
+from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss
 from aptinfer.posteriors import DirectPosterior
@@ -114,10 +115,10 @@ def with_defaults(method: Any) -> Any:
     )
 
 
-def check_choices(method: Any, *, ratio: bool = False) -> None:
+def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False) -> None:
     """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built.
 
-    `ratio`: the method learns a ratio rather than a density.
+    `ratio` and `velocity` say that the method learns one of these instead of a density.
     """
     name = type(method).__name__
     single, _ = split_ensemble(method.estimator)
@@ -130,6 +131,11 @@ def check_choices(method: Any, *, ratio: bool = False) -> None:
         raise TypeError(
             f"{name} estimator must be a density, and {single!r} is a ratio: it belongs to apt.SNRE(). Use "
             f"settings such as apt.MDN() or apt.MAF()."
+        )
+    if isinstance(single, VelocityNetwork) and not velocity:
+        raise ValueError(
+            f"{name} trains a density, and that of VelocityNetwork takes a hundred evaluations of it: "
+            f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as apt.NSF()."
         )
     if method.embedding is not None and not (
         isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)
@@ -168,7 +174,10 @@ def train_network(
         log_prior: one number per row, where a loss is to see others than the prior's.
     """
     rows = task.simulations if simulations is None else simulations
-    before = before or new_network(task, method)
+    if before is None:
+        before = new_network(task, method)
+    elif method.trainer.restart:
+        before = before._replace(estimator=new_weights(task, method))
     scaled = rows._replace(x=before.scaling(rows.x))
     if log_prior is None:
         log_prior = task.frame.log_prior(rows.value, rows.theta)
@@ -212,9 +221,13 @@ def fit(
 
 def new_network(task: Task, method: Any) -> Network:
     """The method's network before its first round of training."""
-    dim, x = task.frame.prior.dim, task.simulations.x[task.simulations.done]
-    built = build_members(task.for_weights, method.estimator, method.embedding, dim, task.event)
-    return Network(built, fit_scaling(x))
+    return Network(new_weights(task, method), fit_scaling(task.simulations.x[task.simulations.done]))
+
+
+def new_weights(task: Task, method: Any) -> Embedded:
+    """Embedding and density with the random weights that belong to this round."""
+    key = task.for_weights.child(task.number) if task.number else task.for_weights
+    return build_members(key, method.estimator, method.embedding, task.frame.prior.dim, task.event)
 
 
 def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:

@@ -98,8 +98,10 @@ class SNL:
 
     def learn(self, task: Task, memory: Memory | None) -> Learned:
         rows = task.simulations
-        columns, model, state = memory or self._new(task)
-        noise = task.for_weights.child(1).generator()
+        columns, model, state = memory or self._first(task)
+        if self.trainer.restart:
+            model = self._new(task, columns)
+        noise = task.for_weights.child(0, 1).generator()
         swapped = rows._replace(x=rows.value, value=columns.rows(rows.x, noise))
         estimator, history = fit(task, self.trainer, MaximumLikelihood(), model.estimator, swapped)
         model = NeuralLikelihood(estimator, self._success(task, rows, model.success))
@@ -109,20 +111,24 @@ class SNL:
         learned = sampled(task, posterior, history, weights=model, memory=None)
         return learned._replace(memory=Memory(columns, model, posterior.first_draws.state))
 
-    def _new(self, task: Task) -> Memory:
+    def _first(self, task: Task) -> Memory:
         """Before the first round of training."""
         columns = fit_columns(task.simulations.x[task.simulations.done], "SNL")
         columns(task.observation)  # refuses an impossible one before anything is trained
+        return Memory(columns, self._new(task, columns), None)
+
+    def _new(self, task: Task, columns: Columns) -> NeuralLikelihood:
+        """With the random weights that belong to this round."""
         estimator = default_estimator(columns.size) if self.estimator is None else self.estimator
-        condition = (task.frame.prior.dim,)
-        built = build_members(task.for_weights, estimator, self.embedding, columns.size, condition)
-        return Memory(columns, NeuralLikelihood(built, None), None)
+        key = task.for_weights.child(task.number) if task.number else task.for_weights
+        built = build_members(key, estimator, self.embedding, columns.size, (task.frame.prior.dim,))
+        return NeuralLikelihood(built, None)
 
     def _success(self, task: Task, rows: Simulations, before: Embedded | None) -> Embedded | None:
         """P(success | v), once a simulation has failed: a Bernoulli likelihood, in the same training loop."""
         if rows.done.all():
             return None
-        key = task.for_weights.child(2)
+        key = task.for_weights.child(0, 2)
         before = before or build_members(key, Bernoulli(), MLP(), 1, (task.frame.prior.dim,))
         outcomes = rows.done[:, None].astype(np.float32)
         every = rows._replace(x=rows.value, value=outcomes, done=np.ones(len(rows.done), bool))
