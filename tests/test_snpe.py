@@ -21,6 +21,7 @@ from aptinfer.estimators.mog import (
     on_host,
 )
 from aptinfer.posteriors import DirectPosterior
+from aptinfer.proposals.defensive import WithPrior
 from aptinfer.protocols import Simulations
 from aptinfer.spaces import LatentFrame
 
@@ -129,6 +130,10 @@ def test_snpe_b_from_the_prior_is_npe():
     np.testing.assert_array_equal(ours.posterior.sample(10), npe.posterior.sample(10))
 
 
+def mixed(share):
+    return apt.Defensive(share) if share else apt.LastPosterior()
+
+
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
 def test_snpe_b_weights_are_prior_over_proposals(own, defensive, monkeypatch):
@@ -137,7 +142,7 @@ def test_snpe_b_weights_are_prior_over_proposals(own, defensive, monkeypatch):
     used, train = [], learning.train_network
     spy = lambda *args, weights: used.append(weights) or train(*args, weights=weights)  # noqa: E731
     monkeypatch.setattr(weight_uncertainty, "train_network", spy)
-    method = apt.SNPEB(estimator=apt.MDN(1), trainer=TRAINER, own_weights=own, defensive=defensive)
+    method = apt.SNPEB(estimator=apt.MDN(1), trainer=TRAINER, own_weights=own, proposal=mixed(defensive))
     run = infer(method, rounds=2, simulations=400)
     rows, first = run.simulations, run.rounds[0].posterior
     log_prior = PRIOR.log_prob(rows.theta)
@@ -158,13 +163,13 @@ def test_snpe_b_weights_are_prior_over_proposals(own, defensive, monkeypatch):
 
 
 class Narrow:
-    """Stands for a posterior with latent mean 0.8 and standard deviation 0.2."""
+    """A proposal with latent mean 0.8 and standard deviation 0.2."""
 
     def draw(self, rng, n):
         return 0.8 + 0.2 * rng.normal(size=(n, 2))
 
-    def log_prob_inside(self, values):
-        return norm.logpdf(values, 0.8, 0.2).sum(axis=1)
+    def log_ratio(self, value, theta):
+        return (norm.logpdf(value, 0.8, 0.2) - norm.logpdf(value)).sum(axis=1)
 
 
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
@@ -179,8 +184,9 @@ def test_snpe_b_weights_average_to_one_over_all_proposed_rows(defensive):
     rows = Simulations(
         z, z @ np.linalg.cholesky(PRIOR_COVARIANCE).T, rounds, rounds, z, np.logical_not(failed)
     )
-    task = SimpleNamespace(simulations=rows, frame=LatentFrame(PRIOR, np.float64))
-    weights = apt.SNPEB(defensive=defensive).weights(task, (Narrow(),))  # pyright: ignore
+    task = SimpleNamespace(simulations=rows)
+    proposal = WithPrior(Narrow(), LatentFrame(PRIOR, np.float64), defensive) if defensive else Narrow()
+    weights = apt.SNPEB().weights(task, (proposal,))  # pyright: ignore
     error = np.sqrt((weights[:n].var() + weights[n:].var()) / 4 / n)  # of two strata of equal size
     assert abs(weights.mean() - 1) < 4 * error < 0.02
     # Without the failed rows it is another number.
@@ -194,7 +200,5 @@ def test_snpe_b_weights_average_to_one_over_all_proposed_rows(defensive):
 def test_what_a_method_cannot_do_is_said_when_it_is_built():
     with pytest.raises(ValueError, match=r"SNPEA divides densities.*apt.SNPEB"):
         apt.SNPEA(estimator=apt.MAF())
-    with pytest.raises(ValueError, match=r"SNPEB defensive must be a share in \[0, 1\)"):
-        apt.SNPEB(defensive=1.0)
-    with pytest.raises(TypeError, match="Did you mean 'defensive'"):
-        apt.SNPEB(defensiv=0.1)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="Did you mean 'proposal'"):
+        apt.SNPEB(proposals=apt.Defensive())  # pyright: ignore[reportCallIssue]

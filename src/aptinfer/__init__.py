@@ -38,11 +38,20 @@ _WHERE = {
     "FMPE": "methods.fmpe",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
+    "SNL": "methods.snl",
+    "SNRE": "methods.snre",
+    "TSNPE": "methods.snpe_b",
+    "distil": "methods.distil",
     "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
     "MixtureProposal": "methods.losses",
+    "LastPosterior": "proposals",
+    "Defensive": "proposals",
+    "Truncated": "proposals",
+    "Tempered": "proposals",
+    "Active": "proposals",
     "Latent": "spaces",
     "Theta": "spaces",
     "Trainer": "train",
@@ -52,6 +61,7 @@ _WHERE = {
     "MAF": "estimators.flows",
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
+    "RatioNetwork": "estimators.ratio",
     "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
@@ -100,6 +110,7 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import MAF as MAF
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
+    from aptinfer.estimators.ratio import RatioNetwork as RatioNetwork
     from aptinfer.estimators.recurrent import GRU as GRU
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
     from aptinfer.executors import Dask as Dask
@@ -107,13 +118,17 @@ if TYPE_CHECKING:
     from aptinfer.executors import Processes as Processes
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
+    from aptinfer.methods.distil import distil as distil
     from aptinfer.methods.fmpe import FMPE as FMPE
     from aptinfer.methods.losses import Atomic as Atomic
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.snl import SNL as SNL
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
+    from aptinfer.methods.snpe_b import TSNPE as TSNPE
+    from aptinfer.methods.snre import SNRE as SNRE
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.posteriors.loading import load_posterior as load_posterior
@@ -124,6 +139,11 @@ if TYPE_CHECKING:
     from aptinfer.priors import gaussian as gaussian
     from aptinfer.resuming import open as open
     from aptinfer.resuming import resume as resume
+    from aptinfer.proposals import Active as Active
+    from aptinfer.proposals import Defensive as Defensive
+    from aptinfer.proposals import LastPosterior as LastPosterior
+    from aptinfer.proposals import Tempered as Tempered
+    from aptinfer.proposals import Truncated as Truncated
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

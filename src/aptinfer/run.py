@@ -159,6 +159,8 @@ def infer(
     observation = np.atleast_1d(finite_array("x_o", x_o))
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
+    if hasattr(method, "check_observation"):
+        method.check_observation(observation)
     problem = Problem(frame, simulator, observation)
 
     enable_compilation_cache()

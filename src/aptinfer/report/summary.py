@@ -56,6 +56,8 @@ NOTES = (
     Note("share_far", "far tails", "{:.3g} %", 100),
     Note("effective_rows", "effective rows", "{:.0f}"),
     Note("not_positive_definite", "not positive definite", "{:.0f}"),
+    Note("r_hat", "R-hat", "{:.3f}"),
+    Note("effective_draws", "effective draws", "{:.0f}"),
 )
 
 

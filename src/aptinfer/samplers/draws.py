@@ -45,7 +45,11 @@ class Draws:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Settings that are called to draw; every sampler here is one."""
+    """Settings that are called to draw; every sampler here is one.
+
+    `block`, where a sampler has it, is how many draws a call makes for about the price of one. A sampler
+    whose draws have a `state` takes it as a keyword of the next call.
+    """
 
     def __call__(self, key: Key, target: Target, params: Any, n: int) -> Draws: ...
 
