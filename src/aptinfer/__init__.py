@@ -137,13 +137,13 @@ if TYPE_CHECKING:
     from aptinfer.priors import Prior as Prior
     from aptinfer.priors import box as box
     from aptinfer.priors import gaussian as gaussian
-    from aptinfer.resuming import open as open
-    from aptinfer.resuming import resume as resume
     from aptinfer.proposals import Active as Active
     from aptinfer.proposals import Defensive as Defensive
     from aptinfer.proposals import LastPosterior as LastPosterior
     from aptinfer.proposals import Tempered as Tempered
     from aptinfer.proposals import Truncated as Truncated
+    from aptinfer.resuming import open as open
+    from aptinfer.resuming import resume as resume
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

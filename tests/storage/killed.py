@@ -1,4 +1,7 @@
-"""A run that a test kills: `python killed.py FILE CALLS`. Every call of the simulator is noted in CALLS."""
+"""A run that a test kills: `python killed.py FILE CALLS ROUNDS WAIT`.
+
+Every call of the simulator, which waits so many seconds, is noted in CALLS.
+"""
 
 import os
 import sys
@@ -6,10 +9,10 @@ import time
 
 import aptinfer as apt
 
-SIMULATIONS, ROUNDS = 60, 3
+SIMULATIONS = 60
 
 
-def infer(file: str | None, calls: str, wait: float = 0.002) -> apt.Run:
+def infer(file: str | None, calls: str, rounds: int, wait: float = 0.0) -> apt.Run:
     log = os.open(calls, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def simulate(rng, theta):
@@ -24,7 +27,7 @@ def infer(file: str | None, calls: str, wait: float = 0.002) -> apt.Run:
         apt.box([-1, -1], [1, 1]),
         [0.2, 0.3],
         method=method,
-        rounds=ROUNDS,
+        rounds=rounds,
         simulations=SIMULATIONS,
         progress=False,
         file=file,
@@ -32,4 +35,4 @@ def infer(file: str | None, calls: str, wait: float = 0.002) -> apt.Run:
 
 
 if __name__ == "__main__":
-    infer(sys.argv[1], sys.argv[2])
+    infer(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))

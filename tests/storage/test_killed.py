@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from killed import ROUNDS, SIMULATIONS, infer
+from killed import SIMULATIONS, infer
 from runs import assert_same_bits, assert_sound
 
 import aptinfer as apt
@@ -31,13 +31,13 @@ def committed(file: Path) -> set[bytes]:
     return {theta.tobytes() for theta in simulations.theta[simulations.done]}
 
 
-def killed_run(tmp_path: Path, kills: int, seed: int, longest: float) -> int:
+def killed_run(tmp_path: Path, kills: int, seed: int, longest: float, rounds: int, wait: float) -> int:
     """Kill a run so many times, resume it each time, and compare it with one left alone; counts kills."""
     file, rng, hits = tmp_path / "run.apt", np.random.default_rng(seed), 0
-    plain = infer(None, str(tmp_path / "plain"), wait=0.0)
+    plain = infer(None, str(tmp_path / "plain"), rounds)
     for kill in range(kills):
         before, calls = committed(file), tmp_path / f"calls-{kill}"
-        process = subprocess.Popen([sys.executable, SCRIPT, file, calls])
+        process = subprocess.Popen([sys.executable, SCRIPT, file, calls, str(rounds), str(wait)])
         while not calls.exists() and process.poll() is None:
             time.sleep(0.002)
         try:
@@ -47,15 +47,16 @@ def killed_run(tmp_path: Path, kills: int, seed: int, longest: float) -> int:
             process.wait()
             hits += 1
         assert process.returncode in (0, -9)
+        if process.returncode == 0:
+            break
         assert not before & set(noted(calls)), "a committed simulation was run again"
         assert before <= committed(file), "a committed simulation was lost"
         if file.exists():
             assert_sound(file)
-    last = tmp_path / "last"
-    run = infer(str(file), str(last))
+    run = infer(str(file), str(tmp_path / "last"), rounds)
     assert_same_bits(plain, run)
     assert_same_bits(plain, apt.open(file))
-    assert len(committed(file)) == ROUNDS * SIMULATIONS
+    assert len(committed(file)) == rounds * SIMULATIONS
     return hits
 
 
@@ -76,16 +77,13 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_killed_and_resumed(tmp_path, cache):
-    assert killed_run(tmp_path, 4, seed=0, longest=1.5) >= 1
+    assert killed_run(tmp_path, 4, seed=0, longest=1.5, rounds=3, wait=0.005) >= 1
 
 
 @pytest.mark.slow
 def test_killed_a_hundred_times(tmp_path, cache):
     hits = 0
-    for repetition in range(100):
-        folder = tmp_path / str(repetition)
+    while hits < 100:
+        folder = tmp_path / str(hits)
         folder.mkdir()
-        hits += killed_run(folder, 5, seed=repetition, longest=1.5)
-        if hits >= 100:
-            break
-    assert hits >= 100
+        hits += killed_run(folder, 100 - hits, seed=hits, longest=2.0, rounds=6, wait=0.05)

@@ -74,7 +74,18 @@ METHODS = {
     ),
     "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(2), 2), embedding=apt.Flatten(), trainer=TRAINER),
     "SNPE-A": apt.SNPEA(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER),
-    "SNPE-B": apt.SNPEB(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, defensive=0.1),
+    "SNPE-B": apt.SNPEB(
+        estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, proposal=apt.Defensive(0.1)
+    ),
+    "SNL": apt.SNL(estimator=apt.MDN(2), trainer=TRAINER),
+    "SNRE": apt.SNRE(trainer=TRAINER),
+    "uncertain": apt.SNPEB(
+        estimator=apt.MDN(1), embedding=apt.MLP((8,)), trainer=TRAINER, uncertainty=apt.WeightUncertainty()
+    ),
+    "TSNPE": apt.TSNPE(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER),
+    "tempered": apt.APT(
+        apt.Atomic(5), apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, proposal=apt.Tempered()
+    ),
     "theta": apt.APT(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, space=apt.Theta()),
 }
 
