@@ -32,6 +32,9 @@ _WHERE = {
     "NPE": "methods.apt",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
+    "SMCABC": "methods.smc_abc",
+    "RejectionABC": "methods.rejection_abc",
+    "SyntheticLikelihood": "methods.synthetic_likelihood",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
@@ -53,6 +56,7 @@ _WHERE = {
     "Flatten": "estimators.embeddings",
     # results
     "Posterior": "posteriors",
+    "ParticlePosterior": "posteriors",
     "History": "train",
     "RoundStarted": "sequential",
     "Simulated": "sequential",
@@ -96,8 +100,12 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.rejection_abc import RejectionABC as RejectionABC
+    from aptinfer.methods.smc_abc import SMCABC as SMCABC
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
+    from aptinfer.methods.synthetic_likelihood import SyntheticLikelihood as SyntheticLikelihood
+    from aptinfer.posteriors import ParticlePosterior as ParticlePosterior
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior
