@@ -129,7 +129,7 @@ def infer(
     prior = as_prior(prior)
     simulator = as_simulator(simulator)
     usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
-    rounds = usual if rounds is None else positive_int("rounds", rounds)
+    rounds = positive_int("rounds", usual if rounds is None else rounds)
     if method.one_round and rounds > 1:
         raise ValueError(
             f"rounds={rounds}: {type(method).__name__} is a one-round method. Raise simulations=, or use "

@@ -119,7 +119,7 @@ class RejectionABC:
         closest = rows.closest(FEWEST)
         warnings.warn(
             f"only {len(kept.distance)} of {n} simulations are within eps = {self.eps:g} of x_o. The "
-            f"posterior is the {len(closest.distance)} closest, no further than {closest.distance.max():.3g}. "
+            f"posterior is the {len(closest.distance)} closest, at most {closest.distance.max():.3g} away. "
             f"Raise simulations= or eps=, or use apt.SMCABC().",
             SamplingWarning,
             stacklevel=6,

@@ -8,13 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
+from aptinfer.checks import positive_float
 from aptinfer.posteriors.base import Posterior, checked_probabilities
+from aptinfer.posteriors.kernels import BELONG, SmoothedPosterior, around
 from aptinfer.protocols import Proposal
 from aptinfer.samplers.draws import agreement
 from aptinfer.spaces import Frame
 
-CLIMBED_FROM = 2000  # particles among which the mode's climb starts
-CLIMBING = 100  # steps of it at most
+MOST_KERNELS = 5000  # more particles are thinned before they are smoothed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,19 +62,34 @@ class ParticlePosterior(Posterior):
 
     def log_prob_inside(self, values):
         raise ValueError(
-            "this posterior is a set of weighted particles and has no density. For a smoothed one at a point "
-            "use apt.diagnostics.kde_log_density(posterior.theta, point, weights=posterior.weights); for a "
-            "density of its own, learn with apt.APT() or apt.NPE()."
+            "this posterior is a set of weighted particles and has no density. posterior.smoothed() has one, "
+            "a kernel density over the particles; posteriors of apt.APT() and apt.NPE() have one of their own."
         )
 
     def at(self, observation):
         if np.array_equal(observation, self.observation):
             return self
-        raise ValueError(
-            "these particles belong to the observation that they were accepted for, and say nothing of "
-            "another. Run again with that one as x_o, or learn with apt.NPE(), whose posterior is good at "
-            "any observation, or with apt.APT(), near its own."
-        )
+        raise ValueError(BELONG)
+
+    def smoothed(self, bandwidth: float | None = None) -> SmoothedPosterior:
+        """A Gaussian kernel around every particle: a posterior with a density, whose draws do not repeat.
+
+        The kernels have the particles' covariance times bandwidth^2, in the frame's coordinates: in latent
+        ones nothing is smoothed over the edges of the prior. Narrow or separate peaks come out too wide.
+
+        Args:
+            bandwidth: of the kernels, in units of the posterior's width; by default N^(-1/(dim + 4)) with N
+                the effective number of particles.
+        """
+        values, weights = self.values, self.weights
+        if len(values) > MOST_KERNELS:
+            chosen = systematic(np.random.default_rng(0), weights, MOST_KERNELS)
+            values, weights = values[chosen], equal_weights(MOST_KERNELS)
+        rule = np.sum(weights**2) ** (1 / (values.shape[1] + 4))
+        width = float(rule) if bandwidth is None else positive_float("bandwidth", bandwidth)
+        covariance = width**2 * np.atleast_2d(np.cov(values.T, aweights=weights, ddof=0))
+        kernels = around(values, weights, covariance)
+        return SmoothedPosterior(self.frame, self.observation, self.event, kernels)
 
     def mean(self):
         return self.weights @ self.theta
@@ -87,32 +103,8 @@ class ParticlePosterior(Posterior):
         return np.quantile(self.theta, q, axis=0, weights=self.weights, method="inverted_cdf")
 
     def map(self, *, seed: int = 0) -> np.ndarray:
-        """The mode of a Gaussian kernel density over the particles, which smooths narrow peaks.
-
-        The climb starts at the highest of the particles (of 2000 of them, chosen with `seed`, if there are
-        more) and moves to the mean of the particles, weighted by their kernels, until it stands still.
-        """
-        theta = self.sample(CLIMBED_FROM, seed=seed) if len(self.theta) > CLIMBED_FROM else self.theta
-        weights = self.weights if theta is self.theta else np.full(len(theta), 1 / len(theta))
-        width = np.maximum(self.std() * np.sum(weights**2) ** (1 / (theta.shape[1] + 4)), 1e-300)
-        scaled = theta / width
-
-        def pulls(points):
-            squares = np.sum((points[:, None] - scaled) ** 2, axis=-1)
-            return weights * np.exp(-0.5 * squares)
-
-        heights = np.concatenate(
-            [pulls(part).sum(axis=1) for part in np.array_split(scaled, 20) if len(part)]
-        )
-        point = scaled[[np.argmax(heights)]]
-        for _ in range(CLIMBING):
-            pull = pulls(point)
-            last, point = point, pull @ scaled / pull.sum()
-            if np.abs(point - last).max() < 1e-6:
-                break
-        top = point * width
-        # A mean of particles can leave a support that is not convex; the highest particle cannot.
-        return top[0] if self.frame.prior.contains(top)[0] else theta[np.argmax(heights)]
+        """The parameters of highest density after smoothing, see `smoothed`."""
+        return self.smoothed().map(seed=seed)
 
     def __repr__(self):
         kind = "particles" if self.chains is None else f"states of {self.chains} chains"
