@@ -63,7 +63,7 @@ class ParticlePosterior(Posterior):
     def log_prob_inside(self, values):
         raise ValueError(
             "this posterior is a set of weighted particles and has no density. posterior.smoothed() has one, "
-            "a kernel density over the particles; posteriors of apt.APT() and apt.NPE() have one of their own."
+            "a kernel density over the particles; posteriors of apt.APT() and apt.NPE() have their own."
         )
 
     def at(self, observation):
