@@ -20,7 +20,7 @@ from aptinfer.posteriors.direct import ACCEPTANCE_DRAWS, MAX_DRAWS_PER_SAMPLE
 from aptinfer.spaces import Frame
 
 PAIRS = 2**21  # of values and particles, evaluated at once
-FLOOR = 1e-12  # variance of kernels in the frame's units, where particles have none; float32 sees no less
+FLOOR = 1e-12  # variance of kernels where particles have none: float32 sees no less in the frame's units
 
 
 class Kernels(NamedTuple):
@@ -63,7 +63,9 @@ class Kernels(NamedTuple):
 
 def around(values: np.ndarray, weights: np.ndarray, covariance: np.ndarray) -> Kernels:
     """Kernels of a covariance, which may be zero in directions where particles do not differ."""
-    return Kernels(values, weights, np.linalg.cholesky(covariance + FLOOR * np.eye(values.shape[1])))
+    scales = np.sqrt(np.maximum(np.diag(covariance), FLOOR))
+    correlation = covariance / np.outer(scales, scales) + FLOOR * np.eye(len(scales))
+    return Kernels(values, weights, scales[:, None] * np.linalg.cholesky(correlation))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

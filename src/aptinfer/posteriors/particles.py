@@ -10,7 +10,7 @@ import numpy as np
 
 from aptinfer.checks import positive_float
 from aptinfer.posteriors.base import Posterior, checked_probabilities
-from aptinfer.posteriors.kernels import BELONG, SmoothedPosterior, around
+from aptinfer.posteriors.kernels import BELONG, Kernels, SmoothedPosterior, around
 from aptinfer.protocols import Proposal
 from aptinfer.samplers.draws import agreement
 from aptinfer.spaces import Frame
@@ -81,14 +81,8 @@ class ParticlePosterior(Posterior):
             bandwidth: of the kernels, in units of the posterior's width; by default N^(-1/(dim + 4)) with N
                 the effective number of particles.
         """
-        values, weights = self.values, self.weights
-        if len(values) > MOST_KERNELS:
-            chosen = systematic(np.random.default_rng(0), weights, MOST_KERNELS)
-            values, weights = values[chosen], equal_weights(MOST_KERNELS)
-        rule = np.sum(weights**2) ** (1 / (values.shape[1] + 4))
-        width = float(rule) if bandwidth is None else positive_float("bandwidth", bandwidth)
-        covariance = width**2 * np.atleast_2d(np.cov(values.T, aweights=weights, ddof=0))
-        kernels = around(values, weights, covariance)
+        width = None if bandwidth is None else positive_float("bandwidth", bandwidth)
+        kernels = self._kernels(self.values, width)
         return SmoothedPosterior(self.frame, self.observation, self.event, kernels)
 
     def mean(self):
@@ -103,12 +97,27 @@ class ParticlePosterior(Posterior):
         return np.quantile(self.theta, q, axis=0, weights=self.weights, method="inverted_cdf")
 
     def map(self, *, seed: int = 0) -> np.ndarray:
-        """The parameters of highest density after smoothing, see `smoothed`."""
-        return self.smoothed().map(seed=seed)
+        """The particle of highest density, after smoothing over theta: narrow peaks are smoothed too.
+
+        Not in latent coordinates, where a density over theta is infinitely noisy at the edges of the prior.
+        """
+        del seed  # for the interface: nothing is drawn
+        kernels = self._kernels(self.theta, None)
+        return kernels.values[np.argmax(kernels.log_density(kernels.values))]
 
     def __repr__(self):
         kind = "particles" if self.chains is None else f"states of {self.chains} chains"
         return f"ParticlePosterior({', '.join(self.names)}; {len(self.weights)} {kind})"
+
+    def _kernels(self, places: np.ndarray, width: float | None) -> Kernels:
+        """Kernels around the particles, wherever they are; of too many, around some."""
+        weights = self.weights
+        if len(places) > MOST_KERNELS:
+            chosen = systematic(np.random.default_rng(0), weights, MOST_KERNELS)
+            places, weights = places[chosen], equal_weights(MOST_KERNELS)
+        width = width or float(np.sum(weights**2) ** (1 / (places.shape[1] + 4)))
+        covariance = np.atleast_2d(np.cov(places.T, aweights=weights, ddof=0))
+        return around(places, weights, width**2 * covariance)
 
     @cached_property
     def _agreement(self) -> tuple[float, float]:
