@@ -162,6 +162,12 @@ def test_a_budget_too_small_keeps_what_is_closest(first):
     assert run.rounds[-1].notes["population"] == 0
 
 
+def test_a_few_particles_that_carry_the_weight_are_no_posterior():
+    prior = apt.gaussian(np.zeros(8), np.eye(8))
+    with pytest.warns(apt.SamplingWarning, match="raise particles= or kernel="):
+        infer(apt.SMCABC(particles=100, kernel=0.02), prior, np.full(8, 0.5), rounds=10, simulations=500)
+
+
 def test_failed_simulations_are_never_accepted():
     def fails(rng, theta):
         x = noisy(rng, theta)

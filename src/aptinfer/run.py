@@ -132,8 +132,8 @@ def infer(
     rounds = positive_int("rounds", usual if rounds is None else rounds)
     if method.one_round and rounds > 1:
         raise ValueError(
-            f"rounds={rounds}: {type(method).__name__} is a one-round method. Raise simulations=, or use "
-            f"method=apt.APT()."
+            f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT(), "
+            f"or raise simulations=."
         )
     if getattr(stop, "needs_density", False) and not getattr(method, "has_density", True):
         raise ValueError(

@@ -44,6 +44,8 @@ from aptinfer.posteriors.kernels import Kernels, around
 from aptinfer.posteriors.particles import ParticlePosterior, equal_weights
 from aptinfer.proposals import FromPrior
 from aptinfer.protocols import Draws, Proposal
+from aptinfer.samplers.draws import Draws as Sampled
+from aptinfer.samplers.draws import checked
 from aptinfer.spaces import Frame, Latent, Space
 
 DEGENERATE = 0.5  # share of effective particles below which the kernel's are resampled
@@ -173,6 +175,12 @@ class SMCABC:
         posterior, reached = memory.posterior, memory.reached
         if posterior is None:
             posterior, reached = self._so_far(task, memory, size)
+        elif complete or task.number + 1 == task.rounds:
+            checked(
+                Sampled(posterior.values, np.nan, posterior.effective_size),
+                "A few particles carry the weight: raise particles= or kernel=.",
+                stacklevel=6,
+            )
         notes |= {"population": memory.number, "eps": reached, "effective_size": posterior.effective_size}
         return Learned(posterior, None, notes, None, memory, complete)
 
