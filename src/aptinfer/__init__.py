@@ -30,15 +30,24 @@ _WHERE = {
     # methods and their choices
     "APT": "methods.apt",
     "NPE": "methods.apt",
+    "FMPE": "methods.fmpe",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
     "SMCABC": "methods.smc_abc",
     "RejectionABC": "methods.rejection_abc",
     "SyntheticLikelihood": "methods.synthetic_likelihood",
+    "TSNPE": "methods.snpe_b",
+    "distil": "methods.distil",
+    "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
     "MixtureProposal": "methods.losses",
+    "LastPosterior": "proposals",
+    "Defensive": "proposals",
+    "Truncated": "proposals",
+    "Tempered": "proposals",
+    "Active": "proposals",
     "Latent": "spaces",
     "Theta": "spaces",
     "Trainer": "train",
@@ -48,6 +57,7 @@ _WHERE = {
     "MAF": "estimators.flows",
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
+    "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
     "GRU": "estimators.recurrent",
@@ -93,9 +103,12 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.recurrent import GRU as GRU
+    from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
     from aptinfer.executors import Inline as Inline
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
+    from aptinfer.methods.distil import distil as distil
+    from aptinfer.methods.fmpe import FMPE as FMPE
     from aptinfer.methods.losses import Atomic as Atomic
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
@@ -104,7 +117,9 @@ if TYPE_CHECKING:
     from aptinfer.methods.smc_abc import SMCABC as SMCABC
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
+    from aptinfer.methods.snpe_b import TSNPE as TSNPE
     from aptinfer.methods.synthetic_likelihood import SyntheticLikelihood as SyntheticLikelihood
+    from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
     from aptinfer.posteriors import ParticlePosterior as ParticlePosterior
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
@@ -112,6 +127,11 @@ if TYPE_CHECKING:
     from aptinfer.priors import Prior as Prior
     from aptinfer.priors import box as box
     from aptinfer.priors import gaussian as gaussian
+    from aptinfer.proposals import Active as Active
+    from aptinfer.proposals import Defensive as Defensive
+    from aptinfer.proposals import LastPosterior as LastPosterior
+    from aptinfer.proposals import Tempered as Tempered
+    from aptinfer.proposals import Truncated as Truncated
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

@@ -25,6 +25,7 @@ from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.embeddings import MLP, Embedded, EmbeddingSpec
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
+from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss
 from aptinfer.posteriors import DirectPosterior
@@ -114,14 +115,22 @@ def with_defaults(method: Any) -> Any:
     )
 
 
-def check_choices(method: Any) -> None:
-    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built."""
+def check_choices(method: Any, *, velocity: bool = False) -> None:
+    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built.
+
+    `velocity` says that the method learns a velocity instead of a density.
+    """
     name = type(method).__name__
     single, _ = split_ensemble(method.estimator)
     if method.estimator is not None and not hasattr(single, "build"):
         raise TypeError(
             f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
             f"apt.Ensemble(...); got {method.estimator!r}."
+        )
+    if isinstance(single, VelocityNetwork) and not velocity:
+        raise ValueError(
+            f"{name} trains a density, and that of VelocityNetwork takes a hundred evaluations of it: "
+            f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as apt.NSF()."
         )
     if method.embedding is not None and not (
         isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)
@@ -164,7 +173,10 @@ def train_network(
         weights: one number per row, for weighted losses.
     """
     rows = task.simulations if simulations is None else simulations
-    before = before or new_network(task, method)
+    if before is None:
+        before = new_network(task, method)
+    elif method.trainer.restart:
+        before = before._replace(estimator=new_weights(task, method))
     trainer = fitting(method.trainer, rows)
     data = training_rows(
         rows._replace(x=before.scaling(rows.x)),
@@ -185,9 +197,13 @@ def train_network(
 
 def new_network(task: Task, method: Any) -> Network:
     """The method's network before its first round of training."""
-    dim, x = task.frame.prior.dim, task.simulations.x[task.simulations.done]
-    built = build_members(task.for_weights, method.estimator, method.embedding, dim, task.event)
-    return Network(built, fit_scaling(x))
+    return Network(new_weights(task, method), fit_scaling(task.simulations.x[task.simulations.done]))
+
+
+def new_weights(task: Task, method: Any) -> Embedded:
+    """Embedding and density with the random weights that belong to this round."""
+    key = task.for_weights.child(task.number)
+    return build_members(key, method.estimator, method.embedding, task.frame.prior.dim, task.event)
 
 
 def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
