@@ -26,7 +26,10 @@ _WHERE = {
     "CustomPrior": "priors",
     "BatchSimulator": "simulators",
     "JaxSimulator": "simulators",
+    "CommandSimulator": "commands",
     "Inline": "executors",
+    "Processes": "executors",
+    "Dask": "executors",
     # methods and their choices
     "APT": "methods.apt",
     "NPE": "methods.apt",
@@ -88,6 +91,7 @@ if TYPE_CHECKING:
     from aptinfer import diagnostics as diagnostics
     from aptinfer import problems as problems
     from aptinfer import samplers as samplers
+    from aptinfer.commands import CommandSimulator as CommandSimulator
     from aptinfer.errors import AptinferError as AptinferError
     from aptinfer.errors import SamplingError as SamplingError
     from aptinfer.errors import SamplingWarning as SamplingWarning
@@ -104,7 +108,9 @@ if TYPE_CHECKING:
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.recurrent import GRU as GRU
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
+    from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
+    from aptinfer.executors import Processes as Processes
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
     from aptinfer.methods.distil import distil as distil

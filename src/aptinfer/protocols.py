@@ -29,6 +29,9 @@ class Status(Enum):
     DONE = "done"
     INVALID = "invalid"  # returned NaN or infinity
     RAISED = "raised"  # raised an exception; the reason holds its traceback
+    TIMEOUT = "timeout"  # took longer than allowed and was ended
+    MEMORY = "memory"  # asked for more memory than there was
+    CRASHED = "crashed"  # took its process down with it, in every attempt
 
 
 class Outcome(NamedTuple):
@@ -62,11 +65,19 @@ class Draws(NamedTuple):
 
 @runtime_checkable
 class Simulator(Protocol):
-    """Simulates some rows; `seed` and the row's index alone decide its random numbers."""
+    """Simulates some rows; `seed` and the row's index alone decide its random numbers.
+
+    Rows belong to chunks whose boundaries follow the index. A call simulates them all; `one_by_one` yields
+    the outcomes of chunk after chunk, in the order of their index, each simulated when it is asked for.
+    """
 
     chunk: int
 
     def __call__(self, seed: int, rows: Rows, /) -> list[Outcome]: ...
+
+    def one_by_one(self, seed: int, rows: Rows, /) -> Iterator[list[Outcome]]: ...
+
+    def prepare(self, rows: Rows, /) -> None: ...
 
 
 @runtime_checkable

@@ -1,5 +1,6 @@
 """From a simulator, a prior and an observation to a posterior in one call: the front of the library."""
 
+import concurrent.futures
 import os
 import warnings
 from collections.abc import Callable
@@ -9,13 +10,20 @@ from typing import Any
 import numpy as np
 
 from aptinfer.caching import enable_compilation_cache
-from aptinfer.checks import finite_array, optional_function, positive_int, suggests_keywords, whole_seed
+from aptinfer.checks import (
+    finite_array,
+    optional_function,
+    positive_int,
+    share,
+    suggests_keywords,
+    whole_seed,
+)
 from aptinfer.errors import AptinferError
-from aptinfer.executors import Inline
+from aptinfer.executors import as_executor, held
 from aptinfer.methods.apt import APT
 from aptinfer.posteriors import Posterior
 from aptinfer.priors import as_prior
-from aptinfer.protocols import Executor, Simulations
+from aptinfer.protocols import Executor, Outcome, Simulations
 from aptinfer.report.progress import display
 from aptinfer.sequential import (
     FEWEST_ROWS,
@@ -60,6 +68,11 @@ class Run:
         """Every row of the run: theta, x, the round it belongs to, and whether it succeeded."""
         return self.store.simulations()
 
+    @property
+    def failures(self) -> tuple[Outcome, ...]:
+        """Simulations that failed, in the order of their row: `index`, `status`, `reason`, `seconds`."""
+        return self.store.failures()
+
     def __repr__(self) -> str:
         early = ", interrupted" if self.interrupted else ""
         return f"Run({len(self.rounds)} of {self.plan.rounds} rounds{early}; {self.posterior!r})"
@@ -88,7 +101,8 @@ def infer(
     simulations: int = 1000,
     seed: int = 0,
     progress: bool = True,
-    executor: Executor | None = None,
+    executor: Executor | concurrent.futures.Executor | None = None,
+    max_failed: float = 1.0,
     stop: Callable[[RoundFinished], bool] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> Run:
@@ -96,7 +110,7 @@ def infer(
 
     Args:
         simulator: f(rng, theta) or f(theta) for one draw with NumPy, or `apt.BatchSimulator`,
-            `apt.JaxSimulator`.
+            `apt.JaxSimulator`, `apt.CommandSimulator`.
         prior: `apt.Prior`, `apt.box`, `apt.gaussian`, or an object with `sample` and `log_prob`.
         x_o: the observation, of the shape the simulator returns.
         method: `apt.APT()` (default) or another method.
@@ -105,7 +119,9 @@ def infer(
         simulations: simulations per round.
         seed: equal seeds give equal results.
         progress: show a live display when the output is a terminal.
-        executor: where simulations run; in this process by default.
+        executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
+            `apt.Dask()`, or a pool of `concurrent.futures`. Results do not depend on it.
+        max_failed: the share of a round's simulations that may fail; more end the run with an error.
         stop: asked after every round; true ends the run early.
         listen: told of every event of the run.
 
@@ -123,11 +139,11 @@ def infer(
     method = APT() if method is None else method
     if isinstance(method, type) or not hasattr(method, "settled"):
         raise TypeError(f"method must be a method such as apt.APT() or apt.NPE(); got {method!r}.")
-    optional_function("executor", executor, "apt.Inline()")
+    executor = as_executor(executor)
     optional_function("stop", stop, "apt.WhenSettled()")
     optional_function("listen", listen, "print")
     prior = as_prior(prior)
-    simulator = as_simulator(simulator)
+    simulator = as_simulator(simulator).named(prior.names)
     usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
     rounds = positive_int("rounds", usual if rounds is None else rounds)
     if method.one_round and rounds > 1:
@@ -141,7 +157,7 @@ def infer(
             f"a round's notes, such as stop=lambda finished: finished.notes['accepted'] < 0.01."
         )
     simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
-    plan = Plan(rounds, simulations, whole_seed(seed), may_stop=stop is not None)
+    plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
     observation = np.atleast_1d(finite_array("x_o", x_o))
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
@@ -151,7 +167,7 @@ def infer(
 
     enable_compilation_cache()
     store, finished, state = MemoryStore(), [], initial_state()
-    with display(plan, enabled=progress) as show:
+    with held(executor), display(plan, enabled=progress) as show:
 
         def tell(event: Event) -> None:
             show(event)
@@ -160,7 +176,7 @@ def infer(
 
         try:
             while state.number < rounds:
-                state, last = step(problem, method, plan, executor or Inline(), store, tell, state)
+                state, last = step(problem, method, plan, executor, store, tell, state)
                 finished.append(last)
                 if last.complete or (stop is not None and stop(last)):
                     break

@@ -5,7 +5,9 @@
 Nothing is printed here. Whoever wants to know what happens listens to the events.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,6 +44,7 @@ class Plan(NamedTuple):
     simulations: int
     seed: int
     may_stop: bool = False  # a rule may end the run after any round
+    max_failed: float = 1.0  # share of a round's simulations that may fail
 
     def is_last(self, number: int) -> bool:
         """Whether round `number` may be the one whose posterior the user gets."""
@@ -122,7 +125,7 @@ def step(
     else:
         proposal = method.propose(state.posterior, number)
     rows = store.plan(proposal.draw(root.child(_THETA, number), plan.simulations))
-    failed, seconds = _simulate(problem, plan, executor, store, listen, number, rows)
+    endings, seconds = _simulate(problem, plan, executor, store, listen, number, rows)
     task = Task(
         frame=problem.frame,
         observation=problem.observation,
@@ -137,7 +140,10 @@ def step(
         listen=lambda progress: listen(Trained(number, progress)),
     )
     learned = method.learn(task, state.memory)
-    notes = {"share_failed": failed / plan.simulations, **learned.notes}
+    _, failed = _counts(endings)
+    kinds = {status: n for status, n in endings.items() if status is not Status.DONE}
+    shares = {f"share_{status.value}": n / plan.simulations for status, n in kinds.items()}
+    notes = {"share_failed": failed / plan.simulations, **shares, **learned.notes}
     store.close_round(RoundResult(learned.weights, learned.history, notes))
     finished = RoundFinished(
         number, learned.posterior, learned.history, failed, notes, seconds, learned.complete
@@ -146,46 +152,69 @@ def step(
     return State(number + 1, learned.posterior, learned.memory), finished
 
 
-def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tuple[int, float]:
-    """Run a round's simulations; returns how many failed and their seconds in all."""
-    done, failed, seconds, first_failure = 0, 0, 0.0, None
+def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tuple[Counter[Status], float]:
+    """Run a round's simulations; returns how they ended and their seconds in all."""
+    endings, seconds, first_failure = Counter(), 0.0, None
+    allowed = plan.max_failed * len(rows.index)
     outcomes = executor(problem.simulator, Key((plan.seed, _X)).integer(), rows)
-    for group in batched(_compared(outcomes, problem.observation), size=max(problem.simulator.chunk, 10)):
-        for outcome in group:
-            seconds += outcome.seconds
-            if outcome.status is Status.DONE:
-                done += 1
-            else:
-                failed += 1
-                first_failure = first_failure or outcome
-        store.record(group)
-        listen(Simulated(number, done, failed))
-        if done == 0 and failed >= HOPELESS_AFTER:
-            break
-    if done + failed < len(rows.index) and done:
+    # Closed at once, not when Python gets round to it: what still runs elsewhere must end before we go on.
+    with closing(_compared(outcomes, problem.observation)) as compared:
+        for group in batched(compared, size=max(problem.simulator.chunk, 10)):
+            for outcome in group:
+                seconds += outcome.seconds
+                endings[outcome.status] += 1
+                if outcome.status is not Status.DONE:
+                    first_failure = first_failure or outcome
+            store.record(group)
+            done, failed = _counts(endings)
+            listen(Simulated(number, done, failed))
+            if failed > allowed or (done == 0 and failed >= HOPELESS_AFTER):
+                break
+    _check_endings(plan, number, len(rows.index), endings, first_failure)
+    return endings, seconds
+
+
+def _counts(endings: Counter[Status]) -> tuple[int, int]:
+    """How many simulations succeeded, and how many failed."""
+    return endings[Status.DONE], endings.total() - endings[Status.DONE]
+
+
+def _check_endings(
+    plan: Plan, number: int, planned: int, endings: Counter[Status], first_failure: Outcome | None
+) -> None:
+    """Raise if a round's simulations cannot be learned from, and say why."""
+    done, failed = _counts(endings)
+    first = (
+        f" The first failure ({first_failure.status.value}): {first_failure.reason}" if first_failure else ""
+    )
+    if done == 0 and failed:
+        raise SimulationError(f"all of the first {failed} simulations of round {number + 1} failed.{first}")
+    if failed > plan.max_failed * planned:
+        kinds = ", ".join(f"{n} {s.value}" for s, n in endings.most_common() if s is not Status.DONE)
         raise SimulationError(
-            f"the executor lost {len(rows.index) - done - failed} of {len(rows.index)} simulations of round "
-            f"{number + 1}: it must yield one outcome for every row."
+            f"{failed} of the {planned} simulations of round {number + 1} have failed ({kinds}), more than "
+            f"max_failed={plan.max_failed:g} allows. Repair the simulator, or raise max_failed.{first}"
         )
-    if done == 0 and first_failure is not None:
+    if done + failed < planned:
         raise SimulationError(
-            f"all of the first {failed} simulations of round {number + 1} failed. The first one "
-            f"({first_failure.status.value}):\n{first_failure.reason}"
+            f"the executor lost {planned - done - failed} of {planned} simulations of round {number + 1}: it "
+            f"must yield one outcome for every row."
         )
     if number == 0 and done < FEWEST_ROWS:
         raise SimulationError(
-            f"only {done} of {done + failed} simulations of the first round succeeded; at least "
-            f"{FEWEST_ROWS} are needed to train. Raise simulations=, or repair the simulator."
-            + (f" The first failure: {first_failure.reason}" if first_failure else "")
+            f"only {done} of {planned} simulations of the first round succeeded; at least {FEWEST_ROWS} are "
+            f"needed to train. Raise simulations=, or repair the simulator.{first}"
         )
-    return failed, seconds
 
 
-def _compared(outcomes: Iterable[Outcome], observation: np.ndarray) -> Iterator[Outcome]:
+def _compared(outcomes: Iterable[Outcome], observation: np.ndarray) -> Generator[Outcome, None, None]:
     """The outcomes; x_o is compared with the first that has data, before any other is waited for."""
     compared = False
-    for outcome in outcomes:
-        if outcome.x is not None and not compared:
-            check_observation("x_o", observation, outcome.x.shape)
-            compared = True
-        yield outcome
+    try:
+        for outcome in outcomes:
+            if outcome.x is not None and not compared:
+                check_observation("x_o", observation, outcome.x.shape)
+                compared = True
+            yield outcome
+    finally:
+        getattr(outcomes, "close", lambda: None)()

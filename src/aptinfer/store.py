@@ -48,6 +48,11 @@ class MemoryStore:
         value, theta, source = columns
         return Simulations(value, theta, source, number, x, done)
 
+    def failures(self) -> tuple[Outcome, ...]:
+        """The outcomes without data, in the order of their row."""
+        failed = (outcome for outcome in self.outcomes.values() if outcome.status is not Status.DONE)
+        return tuple(sorted(failed, key=lambda outcome: outcome.index))
+
     def _check_shape(self, outcome: Outcome) -> None:
         assert outcome.x is not None
         if self.event is None:

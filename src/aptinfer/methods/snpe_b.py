@@ -109,7 +109,7 @@ class SNPEB:
         if self.own_weights:
             return np.exp(-log_ratios[rows.round, np.arange(len(rows.round))])
         shares = np.bincount(rows.round, minlength=len(log_ratios)) / len(rows.round)
-        return np.exp(-logsumexp(log_ratios, axis=0, b=shares[:, None]))
+        return 1 / np.exp(logsumexp(log_ratios, axis=0, b=shares[:, None]))
 
 
 @suggests_keywords
