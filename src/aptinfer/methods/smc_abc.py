@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from aptinfer.checks import optional_function, positive_float, positive_int, suggests_keywords
 from aptinfer.errors import SamplingWarning
@@ -206,7 +205,7 @@ class SMCABC:
         if isinstance(task.proposal, FromPopulation):
             log_prior = task.frame.log_prior(chosen.value, chosen.theta)
             log_weights = log_prior - task.proposal.kernels.log_density(chosen.value)
-            weights = np.exp(log_weights - logsumexp(log_weights))
+            weights = np.exp(log_weights - np.logaddexp.reduce(log_weights))
         else:
             weights = equal_weights(len(chosen.value))
         number = memory.number + 1

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from aptinfer.errors import SamplingError
 from aptinfer.estimators.mog import LOG_2PI
@@ -57,8 +56,14 @@ class Kernels(NamedTuple):
         theirs = np.linalg.solve(self.root, (values - centre).T).T
         terms = np.log(self.weights[kept]) - 0.5 * np.sum(ours**2, axis=0)
         blocks = np.array_split(theirs, max(1, len(theirs) * len(terms) // PAIRS))
-        logs = [logsumexp(b @ ours + terms, axis=1) - 0.5 * np.sum(b**2, axis=1) for b in blocks]
+        logs = [_log_sums(b @ ours + terms) - 0.5 * np.sum(b**2, axis=1) for b in blocks]
         return np.concatenate(logs) - np.sum(np.log(np.diag(self.root))) - 0.5 * LOG_2PI * len(centre)
+
+
+def _log_sums(logs: np.ndarray) -> np.ndarray:
+    """log of the sum of every row's exponentials."""
+    top = logs.max(axis=1)
+    return top + np.log(np.exp(logs - top[:, None]).sum(axis=1))
 
 
 def around(values: np.ndarray, weights: np.ndarray, covariance: np.ndarray) -> Kernels:
