@@ -40,6 +40,9 @@ _WHERE = {
     "SNPEB": "methods.snpe_b",
     "SNL": "methods.snl",
     "SNRE": "methods.snre",
+    "SMCABC": "methods.smc_abc",
+    "RejectionABC": "methods.rejection_abc",
+    "SyntheticLikelihood": "methods.synthetic_likelihood",
     "TSNPE": "methods.snpe_b",
     "distil": "methods.distil",
     "WeightUncertainty": "methods.weight_uncertainty",
@@ -72,6 +75,7 @@ _WHERE = {
     # results
     "Posterior": "posteriors",
     "load_posterior": "posteriors.loading",
+    "ParticlePosterior": "posteriors",
     "History": "train",
     "RoundStarted": "sequential",
     "Simulated": "sequential",
@@ -124,12 +128,16 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.rejection_abc import RejectionABC as RejectionABC
+    from aptinfer.methods.smc_abc import SMCABC as SMCABC
     from aptinfer.methods.snl import SNL as SNL
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
     from aptinfer.methods.snpe_b import TSNPE as TSNPE
     from aptinfer.methods.snre import SNRE as SNRE
+    from aptinfer.methods.synthetic_likelihood import SyntheticLikelihood as SyntheticLikelihood
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
+    from aptinfer.posteriors import ParticlePosterior as ParticlePosterior
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.posteriors.loading import load_posterior as load_posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior

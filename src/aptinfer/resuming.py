@@ -72,6 +72,8 @@ def resume(
         raise ValueError(
             "this run was begun with a rule to stop it. Pass the rule again: stop=apt.WhenSettled()."
         )
+    if hasattr(kept.method, "check_run"):
+        kept.method.check_run(plan.rounds, plan.simulations, kept.observation)
     enable_compilation_cache()
     problem = Problem(kept.frame, found, kept.observation)
     with writer_of(file, kept) as store:

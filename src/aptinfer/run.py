@@ -40,6 +40,8 @@ from aptinfer.simulators import as_simulator
 from aptinfer.storage.runfile import RunFile
 from aptinfer.store import MemoryStore
 
+USUAL_ROUNDS = 10
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -118,7 +120,8 @@ def infer(
         prior: `apt.Prior`, `apt.box`, `apt.gaussian`, or an object with `sample` and `log_prob`.
         x_o: the observation, of the shape the simulator returns.
         method: `apt.APT()` (default) or another method.
-        rounds: how often to propose, simulate and train; 10 by default, 1 for one-round methods.
+        rounds: how often to propose, simulate and learn; 10 by default, 1 for one-round methods, 500 for
+            `apt.SyntheticLikelihood`.
         simulations: simulations per round.
         seed: equal seeds give equal results.
         progress: show a live display when the output is a terminal.
@@ -149,18 +152,25 @@ def infer(
     optional_function("listen", listen, "print")
     prior = as_prior(prior)
     simulator = as_simulator(simulator).named(prior.names)
-    rounds = (1 if method.one_round else 10) if rounds is None else positive_int("rounds", rounds)
+    usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
+    rounds = positive_int("rounds", usual if rounds is None else rounds)
     if method.one_round and rounds > 1:
         raise ValueError(
-            f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT()."
+            f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT(), "
+            f"or raise simulations=."
+        )
+    if getattr(stop, "needs_density", False) and not getattr(method, "has_density", True):
+        raise ValueError(
+            f"stop={stop!r} compares densities, and posteriors of {type(method).__name__} have none. Stop by "
+            f"a round's notes, such as stop=lambda finished: finished.notes['accepted'] < 0.01."
         )
     simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
     plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
     observation = np.atleast_1d(finite_array("x_o", x_o))
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
-    if hasattr(method, "check_observation"):
-        method.check_observation(observation)
+    if hasattr(method, "check_run"):
+        method.check_run(rounds, simulations, observation)
     problem = Problem(frame, simulator, observation)
 
     enable_compilation_cache()

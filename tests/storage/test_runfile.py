@@ -53,8 +53,8 @@ def test_a_run_with_a_file_has_the_bits_of_one_without(plain, finished):
     assert_sound(finished)
 
 
-def interrupted_everywhere(path, **settings):
-    for moment in MOMENTS:
+def interrupted_everywhere(path, moments=MOMENTS, **settings):
+    for moment in moments:
         with pytest.raises(Interrupted):
             infer(path, listen=interrupt(*moment), **settings)
 
@@ -96,6 +96,13 @@ def test_every_method_is_restored(method, tmp_path):
     path = tmp_path / "run.apt"
     interrupted_everywhere(path, method=METHODS[method])
     assert_same_bits(infer(method=METHODS[method]), apt.resume(path, simulate, progress=False))
+
+
+@pytest.mark.parametrize("method", [apt.SMCABC(particles=20), apt.SyntheticLikelihood(replicates=10)])
+def test_methods_without_networks_are_restored(method, tmp_path):
+    path, moments = tmp_path / "run.apt", [moment for moment in MOMENTS if moment[0] != "Trained"]
+    interrupted_everywhere(path, moments, method=method, rounds=4)
+    assert_same_bits(infer(method=method, rounds=4), apt.resume(path, simulate, progress=False))
 
 
 def test_simulations_in_the_file_are_never_run_again(plain, tmp_path):

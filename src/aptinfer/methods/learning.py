@@ -6,10 +6,13 @@ A settled method has three functions,
     learn(task, memory)        -> what the rows so far teach, and what to remember for the next round
     one_round                  -> whether there is only one round
 
-and the loop in `sequential.py` knows nothing else of it. One that cannot learn from every x also has
-`check_observation(x_o)`, which refuses before anything is simulated. `train_network` is what all methods with
-a network of theta given x do between rows and weights: scale x once, build the network once, train on all
-rows. `fit` is the last of these steps alone, whatever is learned given what.
+and the loop in `sequential.py` knows nothing else of it. The front asks for three things more, where a method
+has them: `check_run(rounds, simulations, observation)` refuses what cannot work before anything is simulated,
+`usual_rounds` is how many there are by default, and `has_density` is False where posteriors have none.
+
+`train_network` is what all methods with a network of theta given x do between rows and weights: scale x once,
+build the network once, train on all rows. `fit` is the last of these steps alone, whatever is learned given
+what.
 """
 
 from collections.abc import Callable
@@ -144,10 +147,16 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False) -
             f"{name} embedding must be settings such as apt.MLP(), or an eqx.Module that maps x to a "
             f"vector; got {method.embedding!r}."
         )
-    if not isinstance(method.space, Space):
-        raise TypeError(f"{name} space must be apt.Latent() or apt.Theta(); got {method.space!r}.")
+    check_space(method)
     if not isinstance(method.trainer, Trainer):
         raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
+
+
+def check_space(method: Any) -> None:
+    """Refuse what is no space, when the method is built."""
+    if not isinstance(method.space, Space):
+        name = type(method).__name__
+        raise TypeError(f"{name} space must be apt.Latent() or apt.Theta(); got {method.space!r}.")
 
 
 def train_network(

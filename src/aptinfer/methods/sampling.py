@@ -41,7 +41,7 @@ def sampled(task: Task, posterior: SampledPosterior, history: History, weights: 
         if not task.last:
             warnings.simplefilter("ignore", SamplingWarning)
         draws = posterior.first_draws
-    notes = {"effective_draws": draws.effective}
+    notes = {"effective_size": draws.effective}
     if np.isfinite(draws.r_hat):
         notes["r_hat"] = draws.r_hat
     if task.frame.always_inside:

@@ -89,9 +89,10 @@ class SNL:
         check_prior(self.sampler, frame)
         return replace(self, embedding=MLP() if self.embedding is None else self.embedding)
 
-    def check_observation(self, x_o: np.ndarray) -> None:
+    def check_run(self, rounds: int, simulations: int, observation: np.ndarray) -> None:
         """Refuse x of which a density is out of reach."""
-        check_size(x_o.shape, "SNL")
+        del rounds, simulations
+        check_size(observation.shape, "SNL")
 
     def propose(self, posterior: SampledPosterior, number: int) -> Proposal:
         return proposed(posterior, number)

@@ -125,10 +125,7 @@ class Posterior(ABC):
 
     def quantiles(self, probabilities=(0.05, 0.5, 0.95)) -> np.ndarray:
         """Marginal quantiles: (probabilities, dim), or (probabilities, observations, dim)."""
-        q = finite_array("probabilities", probabilities)
-        if ((q < 0) | (q > 1)).any():
-            raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities!r}.")
-        return np.quantile(self._summary_draws, q, axis=-2)
+        return np.quantile(self._summary_draws, checked_probabilities(probabilities), axis=-2)
 
     def __repr__(self) -> str:
         shape = f"{len(self.observation)} observations" if self.batched else "one observation"
@@ -149,6 +146,14 @@ class Posterior(ABC):
     @cached_property
     def _summary_draws(self) -> np.ndarray:
         return self.sample(10_000, seed=0)
+
+
+def checked_probabilities(probabilities: object) -> np.ndarray:
+    """The probabilities of quantiles as an array."""
+    q = finite_array("probabilities", probabilities)
+    if ((q < 0) | (q > 1)).any():
+        raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities!r}.")
+    return q
 
 
 def check_observation(

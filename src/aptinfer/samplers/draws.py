@@ -93,7 +93,7 @@ def from_chains(key: Key, chains: np.ndarray, n: int, notes: Mapping[str, float]
     return Draws(values, r_hat, effective, notes)
 
 
-def checked(draws: Draws, remedy: str) -> Draws:
+def checked(draws: Draws, remedy: str, *, stacklevel: int = 3) -> Draws:
     """The same draws, after a warning to the sampler's caller if they cannot be trusted."""
     enough = min(FEWEST_EFFECTIVE, len(draws.values) / 4)
     complaints = []
@@ -105,5 +105,5 @@ def checked(draws: Draws, remedy: str) -> Draws:
             f"{enough:.0f}"
         )
     if complaints:
-        warnings.warn(f"{'; '.join(complaints)}. {remedy}", SamplingWarning, stacklevel=3)
+        warnings.warn(f"{'; '.join(complaints)}. {remedy}", SamplingWarning, stacklevel=stacklevel)
     return draws
