@@ -45,7 +45,7 @@ def assert_same_bits(one: apt.Run, two: apt.Run) -> None:
     assert len(one.rounds) == len(two.rounds)
     for a, b in zip(one.rounds, two.rounds, strict=True):
         np.testing.assert_array_equal(a.posterior.sample(50), b.posterior.sample(50))
-        assert a.notes == b.notes
+        np.testing.assert_equal(a.notes, b.notes)
         if a.history is not None and b.history is not None:
             np.testing.assert_array_equal(a.history.validation_loss, b.history.validation_loss)
 

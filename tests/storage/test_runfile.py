@@ -98,6 +98,7 @@ def test_every_method_is_restored(method, tmp_path):
     assert_same_bits(infer(method=METHODS[method]), apt.resume(path, simulate, progress=False))
 
 
+@pytest.mark.filterwarnings("ignore::aptinfer.errors.SamplingWarning")  # four steps are not many
 @pytest.mark.parametrize("method", [apt.SMCABC(particles=20), apt.SyntheticLikelihood(replicates=10)])
 def test_methods_without_networks_are_restored(method, tmp_path):
     path, moments = tmp_path / "run.apt", [moment for moment in MOMENTS if moment[0] != "Trained"]
