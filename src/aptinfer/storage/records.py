@@ -184,7 +184,7 @@ class Reader:
         if "scalar" in written:
             return array[()] if array.ndim == 0 else array
         if not written.get("jax"):
-            return array
+            return array.copy()  # what a method remembers is its own to write to
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise RunFileError("a network holds NaN")
         import jax.numpy as jnp
