@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 _WHERE = {
     # the one call
     "infer": "run",
+    "resume": "resuming",
+    "open": "resuming",
     "Run": "run",
     # what the user brings
     "Prior": "priors",
@@ -72,6 +74,7 @@ _WHERE = {
     "Flatten": "estimators.embeddings",
     # results
     "Posterior": "posteriors",
+    "load_posterior": "posteriors.loading",
     "ParticlePosterior": "posteriors",
     "History": "train",
     "RoundStarted": "sequential",
@@ -83,6 +86,7 @@ _WHERE = {
     "SimulationError": "errors",
     "TrainingError": "errors",
     "SamplingError": "errors",
+    "RunFileError": "errors",
     "SamplingWarning": "errors",
 }
 _MODULES = ("problems", "diagnostics", "samplers")
@@ -96,6 +100,7 @@ if TYPE_CHECKING:
     from aptinfer import samplers as samplers
     from aptinfer.commands import CommandSimulator as CommandSimulator
     from aptinfer.errors import AptinferError as AptinferError
+    from aptinfer.errors import RunFileError as RunFileError
     from aptinfer.errors import SamplingError as SamplingError
     from aptinfer.errors import SamplingWarning as SamplingWarning
     from aptinfer.errors import SimulationError as SimulationError
@@ -134,6 +139,7 @@ if TYPE_CHECKING:
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
     from aptinfer.posteriors import ParticlePosterior as ParticlePosterior
     from aptinfer.posteriors import Posterior as Posterior
+    from aptinfer.posteriors.loading import load_posterior as load_posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior
     from aptinfer.priors import Prior as Prior
@@ -144,6 +150,8 @@ if TYPE_CHECKING:
     from aptinfer.proposals import LastPosterior as LastPosterior
     from aptinfer.proposals import Tempered as Tempered
     from aptinfer.proposals import Truncated as Truncated
+    from aptinfer.resuming import open as open
+    from aptinfer.resuming import resume as resume
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

@@ -18,12 +18,13 @@ from aptinfer.checks import (
     suggests_keywords,
     whole_seed,
 )
-from aptinfer.errors import AptinferError
+from aptinfer.durable import begin
+from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
 from aptinfer.methods.apt import APT
 from aptinfer.posteriors import Posterior
 from aptinfer.priors import as_prior
-from aptinfer.protocols import Executor, Outcome, Simulations
+from aptinfer.protocols import Executor, Outcome, Simulations, Store, StoreReader
 from aptinfer.report.progress import display
 from aptinfer.sequential import (
     FEWEST_ROWS,
@@ -32,10 +33,11 @@ from aptinfer.sequential import (
     Problem,
     RoundFinished,
     State,
-    initial_state,
+    state_of,
     step,
 )
 from aptinfer.simulators import as_simulator
+from aptinfer.storage.runfile import RunFile
 from aptinfer.store import MemoryStore
 
 USUAL_ROUNDS = 10
@@ -55,12 +57,14 @@ class Run:
     method: Any
     plan: Plan
     rounds: tuple[RoundFinished, ...]
-    store: MemoryStore = field(repr=False)
+    store: StoreReader = field(repr=False)
     interrupted: bool = False
 
     @property
     def posterior(self) -> Posterior:
         """The posterior of the last finished round."""
+        if not self.rounds:
+            raise RunFileError("this run has not finished its first round, so there is no posterior yet.")
         return self.rounds[-1].posterior
 
     @property
@@ -75,7 +79,8 @@ class Run:
 
     def __repr__(self) -> str:
         early = ", interrupted" if self.interrupted else ""
-        return f"Run({len(self.rounds)} of {self.plan.rounds} rounds{early}; {self.posterior!r})"
+        found = f"; {self.posterior!r}" if self.rounds else ""
+        return f"Run({len(self.rounds)} of {self.plan.rounds} rounds{early}{found})"
 
     def summary(self) -> str:
         """The run in words: a table of the posterior's marginals and of the rounds."""
@@ -101,6 +106,7 @@ def infer(
     simulations: int = 1000,
     seed: int = 0,
     progress: bool = True,
+    file: str | os.PathLike | None = None,
     executor: Executor | concurrent.futures.Executor | None = None,
     max_failed: float = 1.0,
     stop: Callable[[RoundFinished], bool] | None = None,
@@ -119,6 +125,8 @@ def infer(
         simulations: simulations per round.
         seed: equal seeds give equal results.
         progress: show a live display when the output is a terminal.
+        file: where to keep the run, such as "model.apt", so that it survives anything: `apt.resume` carries
+            on, and so does this same call. `apt.open` reads it, also meanwhile.
         executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
             `apt.Dask()`, or a pool of `concurrent.futures`. Results do not depend on it.
         max_failed: the share of a round's simulations that may fail; more end the run with an error.
@@ -166,7 +174,27 @@ def infer(
     problem = Problem(frame, simulator, observation)
 
     enable_compilation_cache()
-    store, finished, state = MemoryStore(), [], initial_state()
+    if file is None:
+        return carry_on(problem, method, plan, MemoryStore(), executor, progress, stop, listen)
+    with begin(file, problem, method, plan) as store:
+        return carry_on(problem, method, plan, store, executor, progress, stop, listen)
+
+
+def carry_on(
+    problem: Problem,
+    method: Any,
+    plan: Plan,
+    store: Store,
+    executor: Executor,
+    progress: bool,
+    stop: Callable[[RoundFinished], bool] | None,
+    listen: Callable[[Event], None] | None,
+) -> Run:
+    """A run from where its store stands to its end. `method` is settled."""
+    state, finished = state_of(store)
+    plan = plan._replace(begun=store.sizes())
+    # A rule that was asked before is asked again, so that it knows what it knew.
+    ended = [last.complete or bool(stop and stop(last)) for last in finished]
     with held(executor), display(plan, enabled=progress) as show:
 
         def tell(event: Event) -> None:
@@ -175,13 +203,16 @@ def infer(
                 listen(event)
 
         try:
-            while state.number < rounds:
+            while state.number < plan.rounds and not any(ended[-1:]):
                 state, last = step(problem, method, plan, executor, store, tell, state)
                 finished.append(last)
-                if last.complete or (stop is not None and stop(last)):
-                    break
-        except KeyboardInterrupt:
+                ended.append(last.complete or bool(stop and stop(last)))
+        except KeyboardInterrupt as interrupt:
             if not finished:
+                if isinstance(store, RunFile):
+                    interrupt.add_note(
+                        f"What was simulated is kept: apt.resume({str(store.path)!r}, simulator)."
+                    )
                 raise
             return _interrupted(problem, method, plan, finished, store, state)
         except AptinferError as error:
@@ -195,7 +226,8 @@ def infer(
 def _interrupted(problem, method, plan, finished, store, state: State) -> Run:
     warnings.warn(
         f"interrupted in round {state.number + 1} of {plan.rounds}; the result is that of round "
-        f"{state.number}.",
-        stacklevel=4,  # past this function, `infer` and its check of keywords: the user's line
+        f"{state.number}."
+        + (f" apt.resume({str(store.path)!r}, simulator) carries on." if isinstance(store, RunFile) else ""),
+        stacklevel=5,  # past this function, `carry_on`, `infer` and its check of keywords: the user's line
     )
     return Run(problem, method, plan, tuple(finished), store, interrupted=True)

@@ -1,11 +1,12 @@
 """What a run remembers: the in-memory store."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from aptinfer.errors import SimulationError
-from aptinfer.protocols import Draws, Outcome, RoundResult, Rows, Simulations, Status
+from aptinfer.protocols import Draws, Outcome, Rows, Simulations, Status, Tally
 
 
 class MemoryStore:
@@ -14,15 +15,24 @@ class MemoryStore:
     def __init__(self):
         self.rounds: list[Draws] = []
         self.outcomes: dict[int, Outcome] = {}
-        self.results: list[RoundResult] = []
         self.event: tuple[int, ...] | None = None
         self._dtype = np.dtype(np.float64)
 
-    def plan(self, draws: Draws) -> Rows:
+    def plan(self, number: int, draw: Callable[[], Draws]) -> Rows:
         """Write down a round's parameters before the first of them is simulated."""
-        first = sum(len(done.theta) for done in self.rounds)
-        self.rounds.append(draws)
-        return Rows(np.arange(first, first + len(draws.theta)), draws.theta)
+        if number == len(self.rounds):
+            self.rounds.append(draw())
+        first, theta = sum(self.sizes()[:number]), self.rounds[number].theta
+        return Rows(np.arange(first, first + len(theta)), theta)
+
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(len(draws.theta) for draws in self.rounds)
+
+    def finished(self) -> tuple[list, None]:
+        return [], None
+
+    def tally(self, number: int) -> Tally:
+        return Tally()  # a round in memory is never begun twice
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -30,12 +40,12 @@ class MemoryStore:
                 self._check_shape(outcome)
             self.outcomes[outcome.index] = outcome
 
-    def close_round(self, result: RoundResult) -> None:
-        self.results.append(result)
+    def close_round(self, finished: Any, memory: Any) -> None:
+        """Nothing to do: the run itself holds what its rounds left."""
 
     def simulations(self, first: int = 0) -> Simulations:
         """Every row from round `first` on; those without data have x = 0 and are not `done`."""
-        sizes = [len(draws.theta) for draws in self.rounds]
+        sizes = self.sizes()
         columns = [np.concatenate(column) for column in zip(*self.rounds[first:], strict=True)]
         number = np.repeat(np.arange(first, len(self.rounds)), sizes[first:])
         done = np.zeros(len(number), bool)

@@ -75,6 +75,15 @@ class DirectPosterior(Posterior):
     event: tuple[int, ...]
     amortised: bool = True
 
+    def try_out(self):
+        dim = self.frame.prior.dim
+        drawn = jax.eval_shape(lambda: _draw(self.estimator, self.condition, Key((0,)).words(), 1))
+        log_q = jax.eval_shape(
+            lambda: _log_prob(self.estimator, self.condition, np.zeros((1, dim), np.float32))
+        )
+        if drawn.shape[1:] != (1, dim) or log_q.shape != (1,) or self.condition.shape != self.event:
+            raise ValueError(f"it draws arrays of shape {drawn.shape} and not of {dim} parameters")
+
     @property
     def condition(self):
         """The observation as the networks see it."""

@@ -113,7 +113,7 @@ def rounds(run: "Run") -> Table:
         *(note.title for note in notes),
         *(("training ended",) if trained else ()),
     )
-    lines = [_round_cells(finished, run.plan.simulations, notes) for finished in run.rounds]
+    lines = [_round_cells(finished, run.plan.size(finished.number), notes) for finished in run.rounds]
     if len(lines) > 4 * SHOWN:
         lines[SHOWN:-SHOWN] = [["..."] + [""] * (len(header) - 1)]
     return Table(header, lines)
@@ -121,7 +121,7 @@ def rounds(run: "Run") -> Table:
 
 def settings(run: "Run") -> str:
     """What was run, on one line; settings left at their defaults are not named."""
-    rows = len(run.rounds) * run.plan.simulations
+    rows = sum(map(run.plan.size, range(len(run.rounds))))
     return (
         f"{describe(run.method)}; prior on {', '.join(run.posterior.names)}; "
         f"{rows} simulations in {len(run.rounds)} rounds; seed {run.plan.seed}."
