@@ -7,8 +7,8 @@ import aptinfer as apt
 
 SEEDS = (0, 1, 2)
 PROBLEM = apt.problems.get("slcp")
-# Rounds that propose from the last posterior forget its tails: networks come out too sure of themselves, and put
-# 0.36 to 0.44 of the posterior next to the edge, where there is 0.245. Draws all over its region keep them.
+# Rounds that propose from the last posterior forget its tails: networks come out too sure of themselves, with
+# 0.31 to 0.44 of the posterior next to the edge, where there is 0.245. Draws all over its region keep them.
 REGION = apt.APT(proposal=apt.Truncated(1e-3))
 
 
