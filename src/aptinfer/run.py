@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from aptinfer.checks import (
 from aptinfer.durable import begin
 from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
+from aptinfer.given import as_done, begin_with
 from aptinfer.methods.apt import APT
 from aptinfer.posteriors import Posterior
 from aptinfer.priors import as_prior
@@ -106,6 +108,7 @@ def infer(
     simulations: int = 1000,
     seed: int = 0,
     progress: bool = True,
+    simulations_done: object = None,
     file: str | os.PathLike | None = None,
     executor: Executor | concurrent.futures.Executor | None = None,
     max_failed: float = 1.0,
@@ -125,6 +128,9 @@ def infer(
         simulations: simulations per round.
         seed: equal seeds give equal results.
         progress: show a live display when the output is a terminal.
+        simulations_done: simulations made elsewhere, a pair (theta, x), all of them: theta may have been
+            chosen in any way, but rows must not have been filtered by x; x of failed ones is NaN. For draws
+            of the prior, `apt.Done(theta, x, from_prior=True)`. With `simulations=0` nothing is added to them.
         file: where to keep the run, such as "model.apt", so that it survives anything: `apt.resume` carries
             on, and so does this same call. `apt.open` reads it, also meanwhile.
         executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
@@ -164,7 +170,10 @@ def infer(
             f"stop={stop!r} compares densities, and posteriors of {type(method).__name__} have none. Stop by "
             f"a round's notes, such as stop=lambda finished: finished.notes['accepted'] < 0.01."
         )
-    simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
+    only_given = simulations_done is not None and simulations == 0
+    simulations = positive_int("simulations", simulations, minimum=0 if only_given else FEWEST_ROWS)
+    if only_given and rounds > 1:
+        raise ValueError(f"simulations=0 leaves nothing to simulate in {rounds} rounds: give rounds=1.")
     plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
     observation = np.atleast_1d(finite_array("x_o", x_o))
     frame = method.space.frame(prior, simulator.dtype)
@@ -172,11 +181,12 @@ def infer(
     if hasattr(method, "check_run"):
         method.check_run(rounds, simulations, observation)
     problem = Problem(frame, simulator, observation)
+    done = None if simulations_done is None else as_done(simulations_done, frame, method, observation)
 
     enable_compilation_cache()
-    if file is None:
-        return carry_on(problem, method, plan, MemoryStore(), executor, progress, stop, listen)
-    with begin(file, problem, method, plan) as store:
+    with nullcontext(MemoryStore()) if file is None else begin(file, problem, method, plan) as store:
+        if done is not None:
+            begin_with(store, done, frame, plan)
         return carry_on(problem, method, plan, store, executor, progress, stop, listen)
 
 
