@@ -130,7 +130,7 @@ def infer(
         progress: show a live display when the output is a terminal.
         simulations_done: simulations made elsewhere, a pair (theta, x), all of them: theta may have been
             chosen in any way, but rows must not have been filtered by x; x of failed ones is NaN. For draws
-            of the prior, `apt.Done(theta, x, from_prior=True)`. With `simulations=0` nothing is added to them.
+            of the prior, `apt.Done(theta, x, from_prior=True)`; then with `simulations=0`, if nothing is to be added.
         file: where to keep the run, such as "model.apt", so that it survives anything: `apt.resume` carries
             on, and so does this same call. `apt.open` reads it, also meanwhile.
         executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
