@@ -30,8 +30,10 @@ _WHERE = {
     # methods and their choices
     "APT": "methods.apt",
     "NPE": "methods.apt",
+    "FMPE": "methods.fmpe",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
+    "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
@@ -45,6 +47,7 @@ _WHERE = {
     "MAF": "estimators.flows",
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
+    "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
     "GRU": "estimators.recurrent",
@@ -89,15 +92,18 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.recurrent import GRU as GRU
+    from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
     from aptinfer.executors import Inline as Inline
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
+    from aptinfer.methods.fmpe import FMPE as FMPE
     from aptinfer.methods.losses import Atomic as Atomic
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
+    from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior

@@ -38,7 +38,8 @@ class TrainingRows(eqx.Module):
         source = self.source[index]
         ratio = None if self.ratios is None else jax.tree.map(lambda a: a[source], self.ratios)
         log_prior, weight = self.log_prior[candidates], self.weight[index]
-        return Batch(self.x[index], self.value[candidates], log_prior, source == 0, weight, ratio)
+        value = self.value[candidates]
+        return Batch(self.x[index], value, log_prior, source == 0, weight, ratio, self.n_train)
 
 
 def training_rows(

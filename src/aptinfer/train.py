@@ -286,23 +286,25 @@ def _epochs(trainer: Trainer, loss: Loss, layout: _Layout, key, state: _State, r
     optimiser, decay = _optimiser(trainer), trainer.weight_decay * layout.decayed()
     members = state.weights.shape[0]
     each = jax.vmap if members > 1 else _alone
+    key_of_steps = jax.random.fold_in(key, trainer.epochs)  # a number that no epoch has
 
     def row_losses(weights, batch):
         return loss(eqx.combine(weights, rest), batch)
 
-    def objective(weights, index):
+    def objective(weights, index, key):
         candidates = index[_neighbours(trainer.batch, loss.atoms)]
-        losses = row_losses(weights, rows.batch(index, candidates))
+        losses = row_losses(weights, rows.batch(index, candidates)._replace(key=key))
         # The expected number of finished rows, not this batch's: a ratio of two sums would be biased.
         return jnp.sum(jnp.where(rows.done[index], losses, 0.0)) / (trainer.batch * rows.share_done)
 
-    def train_epoch(key, weights, average, optimiser_state, drops, skipped):
-        order = rows.train[random_order(key, rows.train.shape[0], rows.n_train)]
+    def train_epoch(for_order, for_steps, weights, average, optimiser_state, drops, skipped):
+        order = rows.train[random_order(for_order, rows.train.shape[0], rows.n_train)]
 
         def step(i, carry):
             weights, average, optimiser_state, skipped, total = carry
             index = jax.lax.dynamic_slice(order, (i * trainer.batch,), (trainer.batch,))
-            value, gradients = jax.value_and_grad(objective)(layout.arrays(weights), index)
+            key = jax.random.fold_in(for_steps, i)
+            value, gradients = jax.value_and_grad(objective)(layout.arrays(weights), index, key)
             gradient = layout.vector(gradients)
             update, proposed = optimiser.update(gradient, optimiser_state)
             count = optax.tree.get(proposed, "count")
@@ -332,7 +334,7 @@ def _epochs(trainer: Trainer, loss: Loss, layout: _Layout, key, state: _State, r
             batch = rows.batch(index, rows.validation[candidates])
             # Where there are more atoms than validation rows, none is offered twice.
             offered = jnp.where(jnp.arange(loss.atoms) < n, batch.log_prior, jnp.inf)
-            losses = row_losses(weights, batch._replace(log_prior=offered))
+            losses = row_losses(weights, batch._replace(log_prior=offered, position=position))
             counted = (position < n) & rows.done[index]
             losses = jnp.where(counted, losses, 0.0)
             return total[0] + jnp.sum(losses), total[1] + jnp.sum(counted, dtype=jnp.int32)
@@ -343,9 +345,11 @@ def _epochs(trainer: Trainer, loss: Loss, layout: _Layout, key, state: _State, r
 
     def one_epoch(carry):
         i, state, losses = carry
-        keys = jax.random.split(jax.random.fold_in(key, state.epoch), members)
+        for_order, for_steps = (
+            jax.random.split(jax.random.fold_in(root, state.epoch), members) for root in (key, key_of_steps)
+        )
         weights, average, optimiser_state, skipped, training = each(train_epoch)(
-            keys, state.weights, state.average, state.optimiser, state.drops, state.skipped
+            for_order, for_steps, state.weights, state.average, state.optimiser, state.drops, state.skipped
         )
         validation = each(lambda vector: validate(layout.arrays(vector)))(average)
         state = state._replace(weights=weights, average=average, optimiser=optimiser_state, skipped=skipped)

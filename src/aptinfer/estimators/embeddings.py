@@ -69,6 +69,12 @@ class Gated(eqx.Module):
     features: eqx.nn.Linear
     out: eqx.nn.Linear
 
+    @classmethod
+    def build(cls, key: PRNGKeyArray, width: int) -> "Gated":
+        norm = eqx.nn.LayerNorm(width, dtype=jnp.float32)
+        keys = jax.random.split(key, 3)
+        return cls(norm, *(eqx.nn.Linear(width, width, dtype=jnp.float32, key=k) for k in keys))
+
     def __call__(self, h: Float[Array, " width"]) -> Float[Array, " width"]:
         normal = self.norm(h)
         return h + self.out(jax.nn.silu(self.gate(normal)) * self.features(normal))
@@ -110,17 +116,9 @@ class ResidualMLP:
         positive_int("ResidualMLP blocks", self.blocks, minimum=0)
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Residual:
-        w = self.width
-
-        def dense(inputs, key):
-            return eqx.nn.Linear(inputs, w, dtype=jnp.float32, key=key)
-
-        def block(key):
-            norm = eqx.nn.LayerNorm(w, dtype=jnp.float32)
-            return Gated(norm, *(dense(w, k) for k in jax.random.split(key, 3)))
-
-        first, *rest = jax.random.split(key, 1 + self.blocks)
-        return Residual(dense(int(np.prod(shape)), first), tuple(block(k) for k in rest))
+        for_first, *rest = jax.random.split(key, 1 + self.blocks)
+        first = eqx.nn.Linear(int(np.prod(shape)), self.width, dtype=jnp.float32, key=for_first)
+        return Residual(first, tuple(Gated.build(k, self.width) for k in rest))
 
 
 @dataclass(frozen=True)

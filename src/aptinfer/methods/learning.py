@@ -22,6 +22,7 @@ from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.embeddings import MLP, Embedded, EmbeddingSpec
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
+from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss
 from aptinfer.posteriors import DirectPosterior
@@ -111,14 +112,22 @@ def with_defaults(method: Any) -> Any:
     )
 
 
-def check_choices(method: Any) -> None:
-    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built."""
+def check_choices(method: Any, *, velocity: bool = False) -> None:
+    """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built.
+
+    `velocity` says that the method learns a velocity instead of a density.
+    """
     name = type(method).__name__
     single, _ = split_ensemble(method.estimator)
     if method.estimator is not None and not hasattr(single, "build"):
         raise TypeError(
             f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
             f"apt.Ensemble(...); got {method.estimator!r}."
+        )
+    if isinstance(single, VelocityNetwork) and not velocity:
+        raise ValueError(
+            f"{name} trains a density, and that of VelocityNetwork takes hundreds of evaluations of the network: "
+            f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as apt.NSF()."
         )
     if method.embedding is not None and not (
         isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.density import DensityEstimator, log_prob_pairs
@@ -32,7 +32,11 @@ from aptinfer.estimators.mog import Mixture, Ratio, log_normaliser
 
 class Batch(NamedTuple):
     """Rows as a loss sees them. Candidate 0 of each row is the row's own value; the others are its
-    contrasts, values of other rows that the same sampler drew."""
+    contrasts, values of other rows that the same sampler drew.
+
+    A loss that draws random numbers takes them from `key`, which every step of training has anew. Validation
+    has none: there such a loss must be a fixed function of the rows and of their `position`.
+    """
 
     x: Float[Array, "batch *event"]
     candidates: Float[Array, "batch atoms dim"]
@@ -40,6 +44,9 @@ class Batch(NamedTuple):
     from_prior: Bool[Array, " batch"]
     weight: Float[Array, " batch"]
     ratio: Ratio | None
+    n_train: Int[Array, ""] | int = 0  # rows that are trained on in all
+    key: PRNGKeyArray | None = None  # of this step; None in validation
+    position: Int[Array, " batch"] | None = None  # in the order of validation, the same in every epoch
 
 
 class Loss:

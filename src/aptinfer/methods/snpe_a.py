@@ -34,10 +34,10 @@ from aptinfer.methods.learning import (
     direct,
     new_network,
     notes_on,
-    train_network,
     with_defaults,
 )
 from aptinfer.methods.losses import MaximumLikelihood
+from aptinfer.methods.weight_uncertainty import WeightUncertainty, check_uncertainty, train_weights
 from aptinfer.posteriors import DirectPosterior
 from aptinfer.proposals import FromMixtures, members_at, mixtures_at
 from aptinfer.protocols import Proposal, Simulations
@@ -76,17 +76,21 @@ class SNPEA:
             before it have one component.
         embedding, space, trainer: as for `APT`. The prior must be Gaussian in the space, which it always is
             in latent space, or uniform.
+        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did; None: a
+            number, and the trainer's weight decay.
     """
 
     estimator: Any = field(default_factory=MDN)
     embedding: Any = None
     space: Space = field(default_factory=Latent)
     trainer: Trainer = field(default_factory=lambda: Trainer(hurry=False))
+    uncertainty: WeightUncertainty | None = None
 
     one_round = False
 
     def __post_init__(self):
         check_choices(self)
+        check_uncertainty(self)
         if not isinstance(split_ensemble(self.estimator)[0], MDN):
             raise ValueError(
                 f"SNPEA divides densities, which is possible for mixtures of Gaussians only: its estimator "
@@ -115,7 +119,7 @@ class SNPEA:
         elif task.number + 1 == task.rounds and mixture.components > 1:
             network = network._replace(estimator=grown(task, network.estimator, mixture.components))
         rows = _of_round(task.simulations, task.number)
-        network, history = train_network(task, self, MaximumLikelihood(), network, simulations=rows)
+        network, _, history = train_weights(task, self, MaximumLikelihood(), network, simulations=rows)
         answer = network
         if isinstance(task.proposal, FromMixtures):
             answer = network._replace(estimator=_quotient(network.estimator, task.proposal.ratios))

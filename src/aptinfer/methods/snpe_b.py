@@ -22,10 +22,15 @@ from aptinfer.methods.learning import (
     Task,
     check_choices,
     direct,
-    train_network,
     with_defaults,
 )
 from aptinfer.methods.losses import WeightedLikelihood
+from aptinfer.methods.weight_uncertainty import (
+    UncertainWeights,
+    WeightUncertainty,
+    check_uncertainty,
+    train_weights,
+)
 from aptinfer.posteriors import Posterior
 from aptinfer.proposals import Defensive, FromPosterior
 from aptinfer.protocols import Proposal
@@ -34,9 +39,10 @@ from aptinfer.train import Trainer
 
 
 class Memory(NamedTuple):
-    """The network so far, and what rounds 2, 3, ... were drawn from."""
+    """The network so far, how sure its weights are, and what rounds 2, 3, ... were drawn from."""
 
     network: Network
+    uncertain: UncertainWeights | None
     proposals: tuple[Posterior, ...]
 
 
@@ -49,6 +55,8 @@ class SNPEB:
         estimator, embedding, space, trainer: as for `APT`.
         own_weights: weight a row by its own round's proposal alone, as the paper did, instead of by all.
         defensive: share of every proposal's draws that come from the prior, which bounds the weights.
+        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did: in later
+            rounds its divergence is from the round before ("continual learning"). None: a number.
     """
 
     estimator: Any = None
@@ -57,11 +65,13 @@ class SNPEB:
     trainer: Trainer = field(default_factory=Trainer)
     own_weights: bool = False
     defensive: float = 0.0
+    uncertainty: WeightUncertainty | None = None
 
     one_round = False
 
     def __post_init__(self):
         check_choices(self)
+        check_uncertainty(self)
         if not positive_float("SNPEB defensive", self.defensive, zero=True) < 1:
             raise ValueError(f"SNPEB defensive must be a share in [0, 1), got {self.defensive}.")
 
@@ -74,14 +84,16 @@ class SNPEB:
         return Defensive(last, posterior.frame, self.defensive) if self.defensive else last
 
     def learn(self, task: Task, memory: Memory | None) -> Learned:
-        network, proposals = memory or (None, ())
+        network, before, proposals = memory or (None, None, ())
         if task.number:
             proposal = task.proposal.last if isinstance(task.proposal, Defensive) else task.proposal
             assert isinstance(proposal, FromPosterior)
             proposals = (*proposals, proposal.posterior)
         weights = self.weights(task, proposals)
-        network, history = train_network(task, self, WeightedLikelihood(), network, weights=weights)
-        learned = direct(task, network, history, memory=Memory(network, proposals))
+        network, uncertain, history = train_weights(
+            task, self, WeightedLikelihood(), network, before, weights=weights
+        )
+        learned = direct(task, network, history, memory=Memory(network, uncertain, proposals))
         effective = weights.sum() ** 2 / np.sum(weights**2)
         return learned._replace(notes={**learned.notes, "effective_rows": float(effective)})
 
