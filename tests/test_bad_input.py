@@ -81,7 +81,7 @@ CALLS = [
     Refusal(
         "x_o a row", lambda: infer(x_o=[X_O]), ValueError, r"x_o has shape \(1, 2\), but .* shape \(2,\)"
     ),
-    Refusal("x_o empty", lambda: infer(x_o=[]), ValueError, r"x_o has shape \(0,\), but .* shape \(2,\)"),
+    Refusal("x_o empty", lambda: infer(x_o=[]), ValueError, r"x_o has no entries, its shape is \(0,\)"),
     # the prior
     Refusal("prior a number", lambda: infer(prior=3), TypeError, "prior must be .*; got int"),
     Refusal("prior a class", lambda: infer(prior=apt.Prior), TypeError, "prior must be .*; got"),

@@ -50,7 +50,11 @@ _WHERE = {
     "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
+    "Conv1D": "estimators.series",
     "GRU": "estimators.recurrent",
+    "Transformer": "estimators.attention",
+    "DeepSet": "estimators.sets",
+    "SetTransformer": "estimators.attention",
     "ResidualMLP": "estimators.embeddings",
     "MLP": "estimators.embeddings",
     "Flatten": "estimators.embeddings",
@@ -82,6 +86,8 @@ if TYPE_CHECKING:
     from aptinfer.errors import SamplingWarning as SamplingWarning
     from aptinfer.errors import SimulationError as SimulationError
     from aptinfer.errors import TrainingError as TrainingError
+    from aptinfer.estimators.attention import SetTransformer as SetTransformer
+    from aptinfer.estimators.attention import Transformer as Transformer
     from aptinfer.estimators.autoregressive import AutoregressiveMixture as AutoregressiveMixture
     from aptinfer.estimators.convolutions import CNN as CNN
     from aptinfer.estimators.embeddings import MLP as MLP
@@ -92,6 +98,8 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.recurrent import GRU as GRU
+    from aptinfer.estimators.series import Conv1D as Conv1D
+    from aptinfer.estimators.sets import DeepSet as DeepSet
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
     from aptinfer.executors import Inline as Inline
     from aptinfer.methods.apt import APT as APT

@@ -55,17 +55,18 @@ def training_rows(
 ) -> TrainingRows:
     """A run's rows, padded to `capacity`, as NumPy arrays that a device can take.
 
-    `weights` belong to weighted losses, one per row; `validates` says by their numbers which rows are held
-    back; `rng` orders the validation candidates.
+    The x of a row that is not `done` is never used, but must be finite, so that its gradient is too before it
+    is masked; x may already be padded. `weights` belong to weighted losses, one per row; `validates` says by
+    their numbers which rows are held back; `rng` orders the validation candidates.
     """
     index = np.arange(len(simulations.done))
-    x = simulations.x.copy()
-    x[~simulations.done] = 0.0  # never used; a harmless number keeps its gradient finite before it is masked
     usable = index if contrasts else index[simulations.done]
     held_back = validates(usable)
     train, validation = usable[~held_back], rng.permutation(usable[held_back])
 
     def padded(array, dtype) -> Any:
+        if len(array) == capacity and array.dtype == dtype:
+            return array  # large data are not copied
         out = np.zeros((capacity, *np.shape(array)[1:]), dtype)
         out[: len(array)] = array
         return out
@@ -75,7 +76,7 @@ def training_rows(
 
     return TrainingRows(
         value=padded(simulations.value, np.float32),
-        x=padded(x, np.float32),
+        x=padded(simulations.x, np.float32),
         log_prior=padded(log_prior, np.float32),
         source=padded(simulations.source, np.int32),
         done=padded(simulations.done, bool),

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from aptinfer.caching import enable_compilation_cache
-from aptinfer.checks import finite_array, optional_function, positive_int, suggests_keywords, whole_seed
+from aptinfer.checks import optional_function, positive_int, suggests_keywords, whole_seed
 from aptinfer.errors import AptinferError
+from aptinfer.estimators.missing import is_masked
 from aptinfer.executors import Inline
 from aptinfer.methods.apt import APT
+from aptinfer.methods.learning import check_embedding
 from aptinfer.posteriors import Posterior
+from aptinfer.posteriors.base import check_observation
 from aptinfer.priors import as_prior
 from aptinfer.protocols import Executor, Simulations
 from aptinfer.report.progress import display
@@ -85,6 +86,7 @@ def infer(
     rounds: int | None = None,
     simulations: int = 1000,
     seed: int = 0,
+    missing: bool = False,
     progress: bool = True,
     executor: Executor | None = None,
     stop: Callable[[RoundFinished], bool] | None = None,
@@ -101,6 +103,8 @@ def infer(
         rounds: how often to propose, simulate and train; 10 by default, 1 for one-round methods.
         simulations: simulations per round.
         seed: equal seeds give equal results.
+        missing: NaN in x and x_o stands for an entry that is missing, or for the padding of a series or set
+            that is shorter than others. Otherwise NaN is a failed simulation.
         progress: show a live display when the output is a terminal.
         executor: where simulations run; in this process by default.
         stop: asked after every round; true ends the run early.
@@ -124,7 +128,7 @@ def infer(
     optional_function("stop", stop, "apt.WhenSettled()")
     optional_function("listen", listen, "print")
     prior = as_prior(prior)
-    simulator = as_simulator(simulator)
+    simulator = as_simulator(simulator, missing=_missing(missing, method))
     rounds = (1 if method.one_round else 10) if rounds is None else positive_int("rounds", rounds)
     if method.one_round and rounds > 1:
         raise ValueError(
@@ -132,13 +136,17 @@ def infer(
         )
     simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
     plan = Plan(rounds, simulations, whole_seed(seed), may_stop=stop is not None)
-    observation = np.atleast_1d(finite_array("x_o", x_o))
+    observation = check_observation("x_o", x_o, None, missing=missing)
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
-    problem = Problem(frame, simulator, observation)
+    embeds = getattr(method, "embeds_x", False)
+    if embeds:
+        check_embedding(method, observation.shape, missing=missing)
+    any_length = embeds and missing and is_masked(method.embedding)
+    problem = Problem(frame, simulator, observation, missing, any_length)
 
     enable_compilation_cache()
-    store, finished, state = MemoryStore(), [], initial_state()
+    store, finished, state = MemoryStore(rounds * simulations), [], initial_state()
     with display(plan, enabled=progress) as show:
 
         def tell(event: Event) -> None:
@@ -162,6 +170,18 @@ def infer(
                 error.add_note(f"The {len(finished)} rounds finished before are kept in this error's `run`.")
             raise
     return Run(problem, method, plan, tuple(finished), store)
+
+
+def _missing(missing: object, method: Any) -> bool:
+    """Whether NaN stands for missing data, which the method must be able to learn from."""
+    if not isinstance(missing, bool):
+        raise TypeError(f"missing must be True or False, got {missing!r}.")
+    if missing and not getattr(method, "embeds_x", False):
+        raise ValueError(
+            f"missing=True: {type(method).__name__} cannot learn from data with missing entries. Use a "
+            f"method that embeds x, such as apt.APT() or apt.NPE()."
+        )
+    return missing
 
 
 def _interrupted(problem, method, plan, finished, store, state: State) -> Run:

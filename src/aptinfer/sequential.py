@@ -28,11 +28,16 @@ _THETA, _X, _WEIGHTS, _TRAINING = range(4)  # branches of a run's key
 
 
 class Problem(NamedTuple):
-    """What the user brings, in the coordinates of the method."""
+    """What the user brings, in the coordinates of the method.
+
+    `missing` says that entries of x may be NaN; `any_length` that x_o may be longer than the simulator's x.
+    """
 
     frame: Frame
     simulator: BaseSimulator
     observation: np.ndarray
+    missing: bool = False
+    any_length: bool = False
 
 
 class Plan(NamedTuple):
@@ -135,6 +140,7 @@ def step(
         for_weights=root.child(_WEIGHTS),
         for_training=root.child(_TRAINING, number),
         listen=lambda progress: listen(Trained(number, progress)),
+        missing=problem.missing,
     )
     learned = method.learn(task, state.memory)
     notes = {"share_failed": failed / plan.simulations, **learned.notes}
@@ -150,7 +156,7 @@ def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tup
     """Run a round's simulations; returns how many failed and their seconds in all."""
     done, failed, seconds, first_failure = 0, 0, 0.0, None
     outcomes = executor(problem.simulator, Key((plan.seed, _X)).integer(), rows)
-    for group in batched(_compared(outcomes, problem.observation), size=max(problem.simulator.chunk, 10)):
+    for group in batched(_compared(outcomes, problem), size=max(problem.simulator.chunk, 10)):
         for outcome in group:
             seconds += outcome.seconds
             if outcome.status is Status.DONE:
@@ -181,11 +187,17 @@ def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tup
     return failed, seconds
 
 
-def _compared(outcomes: Iterable[Outcome], observation: np.ndarray) -> Iterator[Outcome]:
+def _compared(outcomes: Iterable[Outcome], problem: Problem) -> Iterator[Outcome]:
     """The outcomes; x_o is compared with the first that has data, before any other is waited for."""
     compared = False
     for outcome in outcomes:
         if outcome.x is not None and not compared:
-            check_observation("x_o", observation, outcome.x.shape)
+            check_observation(
+                "x_o",
+                problem.observation,
+                outcome.x.shape,
+                missing=problem.missing,
+                any_length=problem.any_length,
+            )
             compared = True
         yield outcome

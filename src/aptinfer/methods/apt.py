@@ -58,6 +58,7 @@ class APT:
     trainer: Trainer = field(default_factory=Trainer)
 
     one_round = False
+    embeds_x = True
 
     def __post_init__(self):
         check_choices(self)
@@ -130,6 +131,7 @@ class NPE:
     trainer: Trainer = field(default_factory=Trainer)
 
     one_round = True
+    embeds_x = True
 
     def __post_init__(self):
         check_choices(self)

@@ -15,15 +15,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
-from aptinfer.estimators.embeddings import MLP, Embedded, EmbeddingSpec
+from aptinfer.estimators.by_shape import ByShape
+from aptinfer.estimators.embeddings import Embedded, EmbeddingSpec, build_embedding
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.estimators.velocity import VelocityNetwork
-from aptinfer.keys import Key
+from aptinfer.keys import Key, as_jax
 from aptinfer.methods.losses import Atomic, Loss
 from aptinfer.posteriors import DirectPosterior
 from aptinfer.protocols import Proposal, Simulations
@@ -48,6 +50,7 @@ class Task:
         rows_since: every row of the run from round `first` on.
         for_weights, for_training: keys, of the run's networks and of this round's training.
         listen: told how training goes.
+        missing: whether entries of x may be missing, that is, NaN.
     """
 
     frame: Frame
@@ -61,6 +64,7 @@ class Task:
     for_weights: Key
     for_training: Key
     listen: Callable[[Progress], None]
+    missing: bool = False
 
     @cached_property
     def simulations(self) -> Simulations:
@@ -107,9 +111,8 @@ def default_estimator() -> Any:
 def with_defaults(method: Any) -> Any:
     """The method with an estimator and an embedding, where the user has named none."""
     estimator = default_estimator() if method.estimator is None else method.estimator
-    return replace(
-        method, estimator=estimator, embedding=MLP() if method.embedding is None else method.embedding
-    )
+    embedding = ByShape() if method.embedding is None else method.embedding
+    return replace(method, estimator=estimator, embedding=embedding)
 
 
 def check_choices(method: Any, *, velocity: bool = False) -> None:
@@ -142,6 +145,14 @@ def check_choices(method: Any, *, velocity: bool = False) -> None:
         raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
 
 
+def check_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> None:
+    """Build the embedding of x without its numbers: a mistake shows before the first simulation."""
+    if isinstance(method.embedding, ByShape) and len(shape) == 1:
+        return
+    words = Key((0,)).words()
+    eqx.filter_eval_shape(lambda: build_embedding(method.embedding, as_jax(words), shape, missing=missing))
+
+
 def train_network(
     task: Task,
     method: Any,
@@ -167,7 +178,7 @@ def train_network(
     before = before or new_network(task, method)
     trainer = fitting(method.trainer, rows)
     data = training_rows(
-        rows._replace(x=before.scaling(rows.x)),
+        rows._replace(x=before.scaling(rows.x, task.capacity)),
         task.frame.log_prior(rows.value, rows.theta),
         ratios,
         weights=weights,
@@ -185,9 +196,11 @@ def train_network(
 
 def new_network(task: Task, method: Any) -> Network:
     """The method's network before its first round of training."""
-    dim, x = task.frame.prior.dim, task.simulations.x[task.simulations.done]
-    built = build_members(task.for_weights, method.estimator, method.embedding, dim, task.event)
-    return Network(built, fit_scaling(x))
+    dim, rows = task.frame.prior.dim, task.simulations
+    built = build_members(
+        task.for_weights, method.estimator, method.embedding, dim, task.event, missing=task.missing
+    )
+    return Network(built, fit_scaling(rows.x, rows.done))
 
 
 def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:

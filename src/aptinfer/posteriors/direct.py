@@ -14,6 +14,7 @@ from jax.scipy.special import logsumexp
 from aptinfer.errors import SamplingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import as_members, count_members
+from aptinfer.estimators.missing import Imputed, is_masked
 from aptinfer.keys import Key, as_jax
 from aptinfer.posteriors.base import Posterior
 from aptinfer.scaling import Scaling
@@ -71,8 +72,19 @@ class DirectPosterior(Posterior):
 
     @property
     def condition(self):
-        """The observation as the networks see it."""
-        return self.scaling(self.single_observation())
+        """The observation as the networks see it; a short one padded, so that it needs no other program."""
+        x = self.single_observation()
+        if x.ndim == 2 and len(x) < self.event[0]:
+            x = np.pad(x, ((0, self.event[0] - len(x)), (0, 0)), constant_values=np.nan)
+        return self.scaling(x)
+
+    @property
+    def missing(self):
+        return isinstance(self.estimator.embedding, Imputed)
+
+    @property
+    def any_length(self):
+        return isinstance(self.estimator.embedding, Imputed) and is_masked(self.estimator.embedding.network)
 
     def at(self, observation):
         return replace(self, observation=observation)
