@@ -19,10 +19,11 @@ class TrainingRows(eqx.Module):
     `train` and `validation` are lists of row numbers; entries beyond their counts are padding. Failed
     rows appear in them only for losses with contrasts, where their parameters stay as candidates and
     are never the true answer (`done` is false): dropping them would over-weight parameters that often fail.
+    `x` is None where it is too large for the device; the x of a batch are then handed in.
     """
 
     value: Float[Array, "capacity dim"]
-    x: Float[Array, "capacity *event"]
+    x: Float[Array, "capacity *event"] | None
     log_prior: Float[Array, " capacity"]
     source: Int[Array, " capacity"]
     done: Bool[Array, " capacity"]
@@ -34,12 +35,20 @@ class TrainingRows(eqx.Module):
     share_done: Float[Array, ""]
     ratios: Ratio | None
 
-    def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
+    def batch(
+        self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"], x: Array | None = None
+    ) -> Batch:
         source = self.source[index]
         ratio = None if self.ratios is None else jax.tree.map(lambda a: a[source], self.ratios)
         log_prior, weight = self.log_prior[candidates], self.weight[index]
         value = self.value[candidates]
-        return Batch(self.x[index], value, log_prior, source == 0, weight, ratio, self.n_train)
+        if x is None:
+            assert self.x is not None
+            x = self.x[index]
+        return Batch(x, value, log_prior, source == 0, weight, ratio, self.n_train)
+
+    def without_x(self) -> "TrainingRows":
+        return eqx.tree_at(lambda rows: rows.x, self, None)
 
 
 def training_rows(
