@@ -174,6 +174,27 @@ CALLS = [
         ValueError,
         r"GaussianProposal\(\) has no closed form for CustomPrior.*Use loss=apt.Atomic\(\)",
     ),
+    Refusal(
+        "velocity for APT",
+        lambda: apt.APT(estimator=apt.Ensemble(apt.VelocityNetwork(), 2)),
+        ValueError,
+        r"APT trains a density, and that of VelocityNetwork .*use apt.FMPE\(estimator",
+    ),
+    Refusal(
+        "density for FMPE",
+        lambda: apt.FMPE(estimator=apt.NSF()),
+        TypeError,
+        r"FMPE estimator must be apt.VelocityNetwork.*got NSF.*use apt.NPE\(estimator",
+    ),
+    Refusal(
+        "FMPE in rounds",
+        lambda: infer(method=apt.FMPE(), rounds=3),
+        ValueError,
+        r"rounds=3: FMPE is a one-round method. Use method=apt.APT\(\)",
+    ),
+    Refusal(
+        "exponent", lambda: apt.FMPE(exponent=-1), ValueError, "FMPE exponent must be .* above -1, got -1"
+    ),
     Refusal("loss a class", loose(apt.APT, loss=apt.Atomic), TypeError, "APT loss must be"),
     Refusal(
         "estimator a string", loose(apt.APT, estimator="maf"), TypeError, "APT estimator must be .*got 'maf'"

@@ -15,6 +15,7 @@ from aptinfer.estimators.ensemble import Ensemble, build_members, count_members,
 from aptinfer.estimators.flows import MAF, NSF, FlowDensity, Spline
 from aptinfer.estimators.made import MADE
 from aptinfer.estimators.mdn import MDN
+from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
@@ -28,6 +29,7 @@ ESTIMATORS = {
     "MAF": (MAF(layers=2, hidden=(8, 8)), 0.25),
     "NSF": (NSF(layers=2, hidden=(8, 8), bins=4), 0.2),
     "mixture": (AutoregressiveMixture(3, hidden=(8, 8)), 0.3),
+    "velocity": (VelocityNetwork(hidden=8, blocks=1, steps=8), 0.2),
 }
 
 
@@ -167,7 +169,7 @@ def test_drawing_inverts_evaluating(case):
     assert np.abs(case.sample - case.noise).max() > 0.3
 
 
-@pytest.mark.parametrize("name", ["MAF", "NSF"])
+@pytest.mark.parametrize("name", ["MAF", "NSF", "velocity"])
 def test_flows_start_at_the_prior(name):
     build = lambda: ESTIMATORS[name][0].build(jax.random.key(0), 2, FEATURES)  # noqa: E731
     values = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32) * 2

@@ -1,11 +1,13 @@
 """SNPE-A's division and SNPE-B's weights, against algebra and integrals done independently."""
 
+from types import SimpleNamespace
 from typing import cast
 
 import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import aptinfer as apt
 from aptinfer.estimators.mdn import MixtureHead
@@ -19,9 +21,13 @@ from aptinfer.estimators.mog import (
     on_host,
 )
 from aptinfer.posteriors import DirectPosterior
+from aptinfer.proposals.defensive import WithPrior
+from aptinfer.protocols import Simulations
+from aptinfer.spaces import LatentFrame
 
 TRAINER = apt.Trainer(epochs=60, patience=10, learning_rate=5e-3, warmup=10)
-PRIOR = apt.gaussian([0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]])
+PRIOR_COVARIANCE = np.array([[1.0, 0.6], [0.6, 1.0]])
+PRIOR = apt.gaussian([0.0, 0.0], PRIOR_COVARIANCE)
 
 
 def simulator(rng, theta):
@@ -124,15 +130,19 @@ def test_snpe_b_from_the_prior_is_npe():
     np.testing.assert_array_equal(ours.posterior.sample(10), npe.posterior.sample(10))
 
 
+def mixed(share):
+    return apt.Defensive(share) if share else apt.LastPosterior()
+
+
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
 def test_snpe_b_weights_are_prior_over_proposals(own, defensive, monkeypatch):
-    from aptinfer.methods import learning, snpe_b
+    from aptinfer.methods import learning, weight_uncertainty
 
     used, train = [], learning.train_network
     spy = lambda *args, weights: used.append(weights) or train(*args, weights=weights)  # noqa: E731
-    monkeypatch.setattr(snpe_b, "train_network", spy)
-    method = apt.SNPEB(estimator=apt.MDN(1), trainer=TRAINER, own_weights=own, defensive=defensive)
+    monkeypatch.setattr(weight_uncertainty, "train_network", spy)
+    method = apt.SNPEB(estimator=apt.MDN(1), trainer=TRAINER, own_weights=own, proposal=mixed(defensive))
     run = infer(method, rounds=2, simulations=400)
     rows, first = run.simulations, run.rounds[0].posterior
     log_prior = PRIOR.log_prob(rows.theta)
@@ -152,10 +162,43 @@ def test_snpe_b_weights_are_prior_over_proposals(own, defensive, monkeypatch):
         assert abs(expected.mean() - 1) < 5 * expected.std() / np.sqrt(len(expected))
 
 
+class Narrow:
+    """A proposal with latent mean 0.8 and standard deviation 0.2."""
+
+    def draw(self, rng, n):
+        return 0.8 + 0.2 * rng.normal(size=(n, 2))
+
+    def log_ratio(self, value, theta):
+        return (norm(0.8, 0.2).logpdf(value) - norm.logpdf(value)).sum(axis=1)
+
+
+@pytest.mark.parametrize("defensive", [0.0, 0.3])
+def test_snpe_b_weights_average_to_one_over_all_proposed_rows(defensive):
+    """Of what was proposed, failed rows included, also with a proposal far narrower than the prior."""
+    rng, n = np.random.default_rng(0), 20_000
+    narrow, from_prior = Narrow().draw(rng, n), rng.normal(size=(n, 2))
+    proposed = np.where(rng.uniform(size=(n, 1)) < defensive, from_prior, narrow)
+    z = np.concatenate([rng.normal(size=(n, 2)), proposed])
+    failed = np.all(np.abs(z - 0.8) < 0.4, axis=1)  # most of what the narrow proposal draws
+    rounds = np.repeat([0, 1], n)
+    rows = Simulations(
+        z, z @ np.linalg.cholesky(PRIOR_COVARIANCE).T, rounds, rounds, z, np.logical_not(failed)
+    )
+    task = SimpleNamespace(simulations=rows)
+    proposal = WithPrior(Narrow(), LatentFrame(PRIOR, np.float64), defensive) if defensive else Narrow()
+    weights = apt.SNPEB().weights(task, (proposal,))  # pyright: ignore
+    error = np.sqrt((weights[:n].var() + weights[n:].var()) / 4 / n)  # of two strata of equal size
+    assert abs(weights.mean() - 1) < 4 * error < 0.02
+    # Without the failed rows it is another number.
+    assert abs(weights[~failed].mean() - 1) > 10 * error
+    prior, narrow_density = (np.exp(norm.logpdf(z, m, s).sum(axis=1)) for m, s in ((0, 1), (0.8, 0.2)))
+    known = prior / (0.5 * prior + 0.5 * (defensive * prior + (1 - defensive) * narrow_density))
+    np.testing.assert_allclose(weights, known, rtol=1e-6)
+    assert weights.max() <= 2
+
+
 def test_what_a_method_cannot_do_is_said_when_it_is_built():
     with pytest.raises(ValueError, match=r"SNPEA divides densities.*apt.SNPEB"):
         apt.SNPEA(estimator=apt.MAF())
-    with pytest.raises(ValueError, match=r"SNPEB defensive must be a share in \[0, 1\)"):
-        apt.SNPEB(defensive=1.0)
-    with pytest.raises(TypeError, match="Did you mean 'defensive'"):
-        apt.SNPEB(defensiv=0.1)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="Did you mean 'proposal'"):
+        apt.SNPEB(proposals=apt.Defensive())  # pyright: ignore[reportCallIssue]

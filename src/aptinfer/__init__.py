@@ -33,11 +33,18 @@ _WHERE = {
     "FMPE": "methods.fmpe",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
+    "TSNPE": "methods.snpe_b",
+    "distil": "methods.distil",
     "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
     "Combined": "methods.losses",
     "GaussianProposal": "methods.losses",
     "MixtureProposal": "methods.losses",
+    "LastPosterior": "proposals",
+    "Defensive": "proposals",
+    "Truncated": "proposals",
+    "Tempered": "proposals",
+    "Active": "proposals",
     "Latent": "spaces",
     "Theta": "spaces",
     "Trainer": "train",
@@ -104,6 +111,7 @@ if TYPE_CHECKING:
     from aptinfer.executors import Inline as Inline
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
+    from aptinfer.methods.distil import distil as distil
     from aptinfer.methods.fmpe import FMPE as FMPE
     from aptinfer.methods.losses import Atomic as Atomic
     from aptinfer.methods.losses import Combined as Combined
@@ -111,6 +119,7 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
+    from aptinfer.methods.snpe_b import TSNPE as TSNPE
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
@@ -118,6 +127,11 @@ if TYPE_CHECKING:
     from aptinfer.priors import Prior as Prior
     from aptinfer.priors import box as box
     from aptinfer.priors import gaussian as gaussian
+    from aptinfer.proposals import Active as Active
+    from aptinfer.proposals import Defensive as Defensive
+    from aptinfer.proposals import LastPosterior as LastPosterior
+    from aptinfer.proposals import Tempered as Tempered
+    from aptinfer.proposals import Truncated as Truncated
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

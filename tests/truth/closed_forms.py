@@ -180,6 +180,9 @@ METHODS = {
     "defaults": apt.APT(),
     "snpe-a": apt.SNPEA(estimator=apt.MDN(4)),
     "snpe-b": apt.SNPEB(estimator=apt.MDN(4)),
+    "snpe-a, uncertain weights": apt.SNPEA(estimator=apt.MDN(4), uncertainty=apt.WeightUncertainty()),
+    "snpe-b, uncertain weights": apt.SNPEB(estimator=apt.MDN(4), uncertainty=apt.WeightUncertainty()),
+    "fmpe": apt.FMPE(),
     "theta space, mixture": apt.APT(estimator=apt.MDN(4), space=apt.Theta()),
     "theta space, atomic": apt.APT(loss=apt.Atomic(20), estimator=apt.MDN(), space=apt.Theta()),
 }

@@ -18,6 +18,8 @@ FAST = [
     ("combined", "1-d"),
     ("snpe-a", "correlated"),
     ("snpe-b", "log-normal"),
+    ("snpe-a, uncertain weights", "log-normal"),
+    ("fmpe", "log-normal"),
 ]
 
 

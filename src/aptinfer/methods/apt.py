@@ -29,7 +29,8 @@ from aptinfer.methods.losses import (
     MixtureProposal,
 )
 from aptinfer.posteriors import DirectPosterior
-from aptinfer.proposals import FromMixtures, FromPosterior, mixtures_at, proposal_table
+from aptinfer.proposals import LastPosterior, as_choice
+from aptinfer.proposals.mixtures import FromMixtures, mixtures_at, proposal_table
 from aptinfer.protocols import Proposal
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
@@ -49,6 +50,9 @@ class APT:
         embedding: settings such as `MLP()` or `ResidualMLP()`, or any `eqx.Module` that maps x to a vector.
         space: coordinates to learn in, `Latent()` or `Theta()`.
         trainer: optimiser and stopping.
+        proposal: where later rounds draw from: `LastPosterior()`, `Defensive()`, `Truncated()`,
+            `Tempered()`, `Active()`, or an object with `sample(rng, n)`. The atomic loss takes any of them;
+            closed forms need a mixture of Gaussians.
     """
 
     loss: Loss | None = None
@@ -56,12 +60,14 @@ class APT:
     embedding: Any = None
     space: Space = field(default_factory=Latent)
     trainer: Trainer = field(default_factory=Trainer)
+    proposal: Any = field(default_factory=LastPosterior)
 
     one_round = False
     embeds_x = True
 
     def __post_init__(self):
         check_choices(self)
+        object.__setattr__(self, "proposal", as_choice(self.proposal))
         if self.loss is not None and not isinstance(self.loss, Atomic | ClosedForm):
             raise TypeError(
                 f"APT loss must be apt.Atomic(), apt.Combined(), apt.MixtureProposal() or "
@@ -88,6 +94,9 @@ class APT:
             loss = MixtureProposal() if closed else Atomic()
         if isinstance(loss, Atomic) and loss.atoms is None:
             loss = replace(loss, atoms=min(DEFAULT_ATOMS, self.trainer.batch))
+        if isinstance(loss, ClosedForm):
+            single = isinstance(loss, GaussianProposal)
+            self.proposal.check_mixture(1 if single else split_ensemble(settled.estimator)[0].components)
         if isinstance(loss, ClosedForm) and frame.gaussian is None:
             raise ValueError(
                 f"{type(loss).__name__}() has no closed form for {frame.prior!r} in this space: the "
@@ -108,11 +117,12 @@ class APT:
         return direct(task, network, history, memory=(network, ratios))
 
     def propose(self, posterior: DirectPosterior, number: int) -> Proposal:
-        """What round `number` draws from: the posterior of the round before it."""
+        """What round `number` draws from."""
         if not isinstance(self.loss, ClosedForm):
-            return FromPosterior(posterior, source=number)
-        members = split_ensemble(self.estimator)[1]
-        mixtures = mixtures_at(posterior, single=isinstance(self.loss, GaussianProposal))
+            return self.proposal.after(posterior, number)
+        members, prior = split_ensemble(self.estimator)[1], posterior.frame.gaussian
+        last = mixtures_at(posterior, single=isinstance(self.loss, GaussianProposal))
+        mixtures = tuple(self.proposal.reshaped(mixture, prior) for mixture in last)
         return FromMixtures(posterior.frame, mixtures, first_source=1 + (number - 1) * members)
 
 

@@ -1,13 +1,15 @@
-r"""Flow matching posterior estimation (Wildberger, Dax et al. 2023): regress the velocity that carries N(0, I) to
-the posterior.
+r"""FMPE (Wildberger, Dax et al. 2023): regress the velocity that carries N(0, I) to the posterior.
 
     minimise  E | v(t, z_t, x) - (z_1 - z_0) |^2,    z_t = (1 - t) z_0 + t z_1,    p(t) proportional to t^a,
 
-over simulated pairs (z_1, x) of the prior, noise z_0 ~ N(0, I) and times t. No density is needed to train, so the
-network may be any function; drawing and evaluating solve a differential equation (`estimators/velocity.py`).
+over simulated pairs (z_1, x) of the prior, noise z_0 ~ N(0, I) and times t. No density is needed to train, so
+the network may be any function; drawing and evaluating solve a differential equation
+(`estimators/velocity.py`).
 """
 
 from dataclasses import dataclass, field
+from math import inf
+from numbers import Real
 from typing import Any
 
 import jax
@@ -15,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from aptinfer.checks import positive_float, suggests_keywords
+from aptinfer.checks import suggests_keywords
 from aptinfer.estimators.ensemble import split_ensemble
-from aptinfer.estimators.velocity import VelocityNetwork
+from aptinfer.estimators.velocity import Carried, VelocityNetwork
 from aptinfer.methods.learning import Learned, Task, check_choices, direct, train_network, with_defaults
 from aptinfer.methods.losses import Batch, Loss
 from aptinfer.posteriors import DirectPosterior
@@ -33,8 +35,9 @@ QUESTIONS = 8  # times and noises that a validation row is asked
 class FlowMatching(Loss):
     """|v(t, z_t, x) - (z_1 - z_0)|^2 with a time and a noise for each row.
 
-    A batch's times are one random number and its equal shifts, which cover [0, 1] evenly. Validation asks every
-    row the same questions in every epoch: times of a golden-ratio sequence, and noise that its position decides.
+    A batch's times are one random number and its equal shifts, which cover [0, 1] evenly. Validation asks
+    every row the same questions in every epoch: times of a golden-ratio sequence, and noise that its position
+    decides.
     """
 
     exponent: float = 0.0
@@ -44,6 +47,7 @@ class FlowMatching(Loss):
 
         def row(x, value, times, noise):
             q = estimator(x)
+            assert isinstance(q, Carried)  # FMPE refuses other estimators when it is built
 
             def error(t, z_0):
                 return jnp.sum((q.velocity(t, (1 - t) * z_0 + t * value) - (value - z_0)) ** 2)
@@ -52,7 +56,7 @@ class FlowMatching(Loss):
 
         return jax.vmap(row)(batch.x, batch.candidates[:, 0], times, noise)
 
-    def questions(self, batch: Batch) -> tuple[Float[Array, "batch questions"], Float[Array, "batch questions dim"]]:
+    def questions(self, batch: Batch) -> tuple[Float[Array, "batch asked"], Float[Array, "batch asked dim"]]:
         """Times and noises: random ones in training, fixed ones in validation."""
         rows, _, dim = batch.candidates.shape
         if batch.key is None:
@@ -76,16 +80,16 @@ class FMPE:
 
     Args:
         estimator: `VelocityNetwork(...)`, or an `Ensemble` of them.
-        embedding, space, trainer: as for `APT`.
-        exponent: times are drawn with density proportional to t^exponent. Above 0: more of them near the
-            posterior, for sharp ones; 0: uniform.
+        embedding, space, trainer: as for `APT`; the loss is noisy, so weights are averaged for longer.
+        exponent: times are drawn with density proportional to t^exponent; 0: uniform. The larger, the more of
+            them near the posterior itself, where sharp ones are told from blurred ones.
     """
 
     estimator: Any = field(default_factory=VelocityNetwork)
     embedding: Any = None
     space: Space = field(default_factory=Latent)
-    trainer: Trainer = field(default_factory=Trainer)
-    exponent: float = 0.0
+    trainer: Trainer = field(default_factory=lambda: Trainer(average=0.999))
+    exponent: float = 1.0
 
     one_round = True
     embeds_x = True
@@ -97,7 +101,8 @@ class FMPE:
                 f"{self.estimator!r}. For densities such as apt.NSF() use apt.NPE(estimator=...)."
             )
         check_choices(self, velocity=True)
-        positive_float("FMPE exponent plus one", self.exponent + 1)
+        if not isinstance(self.exponent, Real) or not -1 < self.exponent < inf:
+            raise ValueError(f"FMPE exponent must be a finite number above -1, got {self.exponent!r}.")
 
     def settled(self, frame: Frame) -> "FMPE":
         del frame

@@ -129,7 +129,7 @@ def check_choices(method: Any, *, velocity: bool = False) -> None:
         )
     if isinstance(single, VelocityNetwork) and not velocity:
         raise ValueError(
-            f"{name} trains a density, and that of VelocityNetwork takes hundreds of evaluations of the network: "
+            f"{name} trains a density, and that of VelocityNetwork takes a hundred evaluations of it: "
             f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as apt.NSF()."
         )
     if method.embedding is not None and not (
@@ -175,7 +175,10 @@ def train_network(
         weights: one number per row, for weighted losses.
     """
     rows = task.simulations if simulations is None else simulations
-    before = before or new_network(task, method)
+    if before is None:
+        before = new_network(task, method)
+    elif method.trainer.restart:
+        before = before._replace(estimator=new_weights(task, method))
     trainer = fitting(method.trainer, rows)
     data = training_rows(
         rows._replace(x=before.scaling(rows.x, task.capacity)),
@@ -196,11 +199,14 @@ def train_network(
 
 def new_network(task: Task, method: Any) -> Network:
     """The method's network before its first round of training."""
-    dim, rows = task.frame.prior.dim, task.simulations
-    built = build_members(
-        task.for_weights, method.estimator, method.embedding, dim, task.event, missing=task.missing
-    )
-    return Network(built, fit_scaling(rows.x, rows.done))
+    return Network(new_weights(task, method), fit_scaling(task.simulations.x, task.simulations.done))
+
+
+def new_weights(task: Task, method: Any) -> Embedded:
+    """Embedding and density with the random weights that belong to this round."""
+    key = task.for_weights.child(task.number)
+    dim, settings = task.frame.prior.dim, (method.estimator, method.embedding)
+    return build_members(key, *settings, dim, task.event, missing=task.missing)
 
 
 def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:

@@ -39,7 +39,7 @@ from aptinfer.methods.learning import (
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.methods.weight_uncertainty import WeightUncertainty, check_uncertainty, train_weights
 from aptinfer.posteriors import DirectPosterior
-from aptinfer.proposals import FromMixtures, members_at, mixtures_at
+from aptinfer.proposals.mixtures import FromMixtures, members_at, mixtures_at
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer

@@ -7,6 +7,9 @@ Rows drawn from proposals count as rows of the prior would if each is weighted,
 where round s has the share pi_s of the rows. With all rounds in the denominator no weight exceeds 1 / pi_1,
 as the first round is the prior. The paper's own weights, p / p~ of the row's own round, are unbiased too, but
 their variance is infinite as soon as a proposal is narrower than the prior by a factor of 1.4.
+
+With the prior truncated to a region T_s as each round's proposal this is TSNPE (Deistler et al. 2022): the
+weights are 1 / sum_s pi_s 1[v in T_s] / P(T_s), and regions need not be nested.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from aptinfer.checks import positive_float, suggests_keywords
+from aptinfer.checks import suggests_keywords
 from aptinfer.methods.learning import (
     Learned,
     Network,
@@ -32,7 +35,8 @@ from aptinfer.methods.weight_uncertainty import (
     train_weights,
 )
 from aptinfer.posteriors import Posterior
-from aptinfer.proposals import Defensive, FromPosterior
+from aptinfer.proposals import LastPosterior, Truncated, as_choice
+from aptinfer.proposals.choice import check_density
 from aptinfer.protocols import Proposal
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
@@ -43,7 +47,7 @@ class Memory(NamedTuple):
 
     network: Network
     uncertain: UncertainWeights | None
-    proposals: tuple[Posterior, ...]
+    proposals: tuple[Any, ...]
 
 
 @suggests_keywords
@@ -54,9 +58,10 @@ class SNPEB:
     Args:
         estimator, embedding, space, trainer: as for `APT`.
         own_weights: weight a row by its own round's proposal alone, as the paper did, instead of by all.
-        defensive: share of every proposal's draws that come from the prior, which bounds the weights.
-        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did: in later
-            rounds its divergence is from the round before ("continual learning"). None: a number.
+        proposal: where later rounds draw from: `LastPosterior()`, `Defensive()`, which bounds the weights
+            further, or `Truncated()`. It needs a density.
+        uncertainty: `WeightUncertainty(...)` learns a Gaussian for every weight, as the original did: later
+            rounds measure its divergence from the round before ("continual learning"). None: a number.
     """
 
     estimator: Any = None
@@ -64,7 +69,7 @@ class SNPEB:
     space: Space = field(default_factory=Latent)
     trainer: Trainer = field(default_factory=Trainer)
     own_weights: bool = False
-    defensive: float = 0.0
+    proposal: Any = field(default_factory=LastPosterior)
     uncertainty: WeightUncertainty | None = None
 
     one_round = False
@@ -73,24 +78,22 @@ class SNPEB:
     def __post_init__(self):
         check_choices(self)
         check_uncertainty(self)
-        if not positive_float("SNPEB defensive", self.defensive, zero=True) < 1:
-            raise ValueError(f"SNPEB defensive must be a share in [0, 1), got {self.defensive}.")
+        object.__setattr__(self, "proposal", as_choice(self.proposal))
+        check_density(type(self).__name__, self.proposal)
 
     def settled(self, frame: Frame) -> "SNPEB":
         del frame
         return with_defaults(self)
 
     def propose(self, posterior: Posterior, number: int) -> Proposal:
-        last = FromPosterior(posterior, source=number)
-        return Defensive(last, posterior.frame, self.defensive) if self.defensive else last
+        return self.proposal.after(posterior, number)
 
     def learn(self, task: Task, memory: Memory | None) -> Learned:
         network, before, proposals = memory or (None, None, ())
         if task.number:
-            proposal = task.proposal.last if isinstance(task.proposal, Defensive) else task.proposal
-            assert isinstance(proposal, FromPosterior)
-            proposals = (*proposals, proposal.posterior)
+            proposals = (*proposals, task.proposal)
         weights = self.weights(task, proposals)
+        weights = weights / weights.mean()
         network, uncertain, history = train_weights(
             task, self, WeightedLikelihood(), network, before, weights=weights
         )
@@ -98,24 +101,27 @@ class SNPEB:
         effective = weights.sum() ** 2 / np.sum(weights**2)
         return learned._replace(notes={**learned.notes, "effective_rows": float(effective)})
 
-    def weights(self, task: Task, proposals: tuple[Posterior, ...]) -> np.ndarray:
-        """One weight per row proposed so far, failed ones included, with mean one."""
+    def weights(self, task: Task, proposals: tuple[Any, ...]) -> np.ndarray:
+        """One weight per row proposed so far, failed ones included: their average is one, up to chance."""
         rows = task.simulations
-        log_prior = task.frame.log_prior(rows.value, rows.theta)
-        prior = np.log(self.defensive) if self.defensive else -np.inf
-        log_proposals = np.stack(
-            [
-                log_prior,
-                *(
-                    np.logaddexp(prior + log_prior, np.log1p(-self.defensive) + q.log_prob_inside(rows.value))
-                    for q in proposals
-                ),
-            ]
+        log_ratios = np.stack(
+            [np.zeros(len(rows.round)), *(p.log_ratio(rows.value, rows.theta) for p in proposals)]
         )
         if self.own_weights:
-            log_mixture = log_proposals[rows.round, np.arange(len(rows.round))]
-        else:
-            shares = np.bincount(rows.round, minlength=len(log_proposals)) / len(rows.round)
-            log_mixture = logsumexp(log_proposals, axis=0, b=shares[:, None])
-        weights = np.exp(log_prior - log_mixture)
-        return weights / weights.mean()
+            return np.exp(-log_ratios[rows.round, np.arange(len(rows.round))])
+        shares = np.bincount(rows.round, minlength=len(log_ratios)) / len(rows.round)
+        return np.exp(-logsumexp(log_ratios, axis=0, b=shares[:, None]))
+
+
+@suggests_keywords
+@dataclass(frozen=True)
+class TSNPE(SNPEB):
+    """Truncated sequential posterior estimation: rounds draw from the prior, cut to where the last posterior
+    has density, and every row has the weight that makes maximum likelihood exact for all of them together.
+
+    Args:
+        estimator, embedding, space, trainer: as for `APT`.
+        proposal: `Truncated(outside)`.
+    """
+
+    proposal: Any = field(default_factory=Truncated)

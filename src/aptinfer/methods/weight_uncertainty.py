@@ -4,11 +4,11 @@ Instead of weights w, their distribution N(m, diag(s^2)) is learned (Graves 2011
 
     minimise  E over w of the loss  +  KL( N(m, s^2) || N(m_0, s_0^2) ) / N,
 
-N the rows trained on, with m_0 = 0 and s_0^2 = 1 / precision, or the weights' posterior of the round before. It
-keeps a network from fitting few rows too closely, as SNPE-A and SNPE-B had it. Predictions use the means.
+N the rows trained on, with m_0 = 0 and s_0^2 = 1 / precision, or the weights' posterior of the round before.
+It keeps a network from fitting few rows too closely, as SNPE-A and SNPE-B had it. Predictions use the means.
 
-A step draws w once for the whole batch. Drawing activations row by row instead (local reparameterisation, as in
-the original code) has less noise, but needs a formula for every kind of layer: this way any network will do.
+A step draws w once for the whole batch. Drawing activations row by row instead (local reparameterisation, as
+in the original code) has less noise, but needs a formula for every kind of layer: so any network will do.
 """
 
 from dataclasses import dataclass
@@ -91,8 +91,8 @@ class WeightUncertainty:
     """A Gaussian for every weight instead of a number, for `SNPEA` and `SNPEB`.
 
     Args:
-        precision: of the weights' prior N(0, 1 / precision); 0.01 is the original code's choice, and 0.001 what it
-            took for two moons.
+        precision: of the weights' prior N(0, 1 / precision); 0.01 is the original code's choice, and 0.001
+            what it took for two moons.
     """
 
     precision: float = 0.01
@@ -128,7 +128,12 @@ def check_uncertainty(method: Any) -> None:
 
 
 def train_weights(
-    task: Task, method: Any, loss: Loss, network: Network | None, before: UncertainWeights | None = None, **rows
+    task: Task,
+    method: Any,
+    loss: Loss,
+    network: Network | None,
+    before: UncertainWeights | None = None,
+    **rows: Any,
 ) -> tuple[Network, UncertainWeights | None, History]:
     """`train_network`; or, where the method has an `uncertainty`, the same of Gaussians over the weights.
 

@@ -43,15 +43,26 @@ def _draw(estimator: Embedded, x, words, size):
 
 
 @eqx.filter_jit
-def _log_prob(estimator: Embedded, x, values):
-    """log of the members' average density at each value."""
+def _members_log_prob(estimator: Embedded, x, values):
+    """log density of every member at each value: (members, values)."""
     weights, rest = as_members(estimator)
 
     def member(weights):
         return jax.vmap(eqx.combine(weights, rest)(x).log_prob)(values)
 
-    log_q = jax.vmap(member)(weights)
+    return jax.vmap(member)(weights)
+
+
+@eqx.filter_jit
+def _log_prob(estimator: Embedded, x, values):
+    """log of the members' average density at each value."""
+    log_q = _members_log_prob(estimator, x, values)
     return logsumexp(log_q, axis=0) - np.float32(np.log(log_q.shape[0]))
+
+
+def mean_log_prob(estimator: Embedded, x, value):
+    """The same at one value, inside a compiled program."""
+    return _log_prob(estimator, x, value[None])[0]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,6 +73,7 @@ class DirectPosterior(Posterior):
         frame, observation, event: as in `Posterior`.
         scaling: from x to what the networks see.
         estimator: trained networks, members of an ensemble stacked.
+        amortised: whether they know other observations than x_o.
     """
 
     frame: Frame
@@ -69,6 +81,7 @@ class DirectPosterior(Posterior):
     estimator: Embedded
     observation: np.ndarray
     event: tuple[int, ...]
+    amortised: bool = True
 
     @property
     def condition(self):
@@ -87,6 +100,11 @@ class DirectPosterior(Posterior):
         return isinstance(self.estimator.embedding, Imputed) and is_masked(self.estimator.embedding.network)
 
     def at(self, observation):
+        if not self.amortised:
+            raise ValueError(
+                "this posterior was distilled at one observation and knows no other. Take that which it "
+                "was made of, run.posterior.given(x), and distil that."
+            )
         return replace(self, observation=observation)
 
     @cached_property
@@ -127,15 +145,22 @@ class DirectPosterior(Posterior):
 
     def log_prob_values(self, values: np.ndarray) -> np.ndarray:
         """log q(value | x_o) in the estimator's own coordinates."""
+        return self._in_blocks(_log_prob, values)
+
+    def members_log_prob(self, values: np.ndarray) -> np.ndarray:
+        """The same for every member of an ensemble: (members, values)."""
+        return self._in_blocks(_members_log_prob, values)
+
+    def log_prob_inside(self, values):
+        return self.log_prob_values(values) - np.log(self.acceptance[0])
+
+    def _in_blocks(self, log_prob, values: np.ndarray) -> np.ndarray:
         size, out = block_size(len(values)), []
         for start in range(0, len(values), size):
             part = np.asarray(values[start : start + size], np.float32)
             padded = np.concatenate([part, np.zeros((size - len(part), part.shape[1]), np.float32)])
-            out.append(np.asarray(_log_prob(self.estimator, self.condition, padded))[: len(part)])
-        return np.concatenate(out).astype(np.float64)
-
-    def log_prob_inside(self, values):
-        return self.log_prob_values(values) - np.log(self.acceptance[0])
+            out.append(np.asarray(log_prob(self.estimator, self.condition, padded))[..., : len(part)])
+        return np.concatenate(out, axis=-1).astype(np.float64)
 
     def _raw(self, key: Key, n: int) -> np.ndarray:
         """`n` values from the estimator, an equal share from every member, in random order."""

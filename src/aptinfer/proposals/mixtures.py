@@ -1,7 +1,6 @@
-"""Where a round's parameters come from: the prior, the last posterior, or a Gaussian mixture fitted to it.
+"""Gaussian mixtures as proposals, for closed forms: the last posterior's own, clipped and perhaps reshaped.
 
-A proposal draws; one that APT's closed form needs a density of also has `ratios`, its density over the
-prior's, by member of the ensemble.
+`ratios` is a proposal's density over the prior's, by member of the ensemble.
 """
 
 from dataclasses import dataclass
@@ -20,48 +19,10 @@ from aptinfer.estimators.mog import (
     on_host,
 )
 from aptinfer.keys import Key
-from aptinfer.posteriors import DirectPosterior, Posterior
+from aptinfer.posteriors import DirectPosterior
 from aptinfer.posteriors.direct import MAX_DRAWS_PER_SAMPLE
 from aptinfer.protocols import Draws
 from aptinfer.spaces import Frame
-
-
-@dataclass(frozen=True)
-class FromPrior:
-    """The prior itself: the first round."""
-
-    frame: Frame
-
-    def draw(self, key: Key, n: int) -> Draws:
-        value, theta = self.frame.draw_prior(key.generator(), n)
-        return Draws(value, theta, np.zeros(n, np.int32))
-
-
-@dataclass(frozen=True)
-class FromPosterior:
-    """The last round's posterior at x_o, a frozen copy: for losses that need no density of it."""
-
-    posterior: Posterior
-    source: int
-
-    def draw(self, key: Key, n: int) -> Draws:
-        value, theta = self.posterior.draw(key, n)
-        return Draws(value.astype(np.float32), theta, np.full(n, self.source, np.int32))
-
-
-@dataclass(frozen=True)
-class Defensive:
-    """The last posterior, with a share of draws from the prior in between: no weight of a row can explode."""
-
-    last: FromPosterior
-    frame: Frame
-    share: float
-
-    def draw(self, key: Key, n: int) -> Draws:
-        drawn = self.last.draw(key.child(0), n)
-        value, theta = self.frame.draw_prior(key.child(1).generator(), n)
-        swap = (key.child(2).generator().uniform(size=n) < self.share)[:, None]
-        return Draws(np.where(swap, value, drawn.value), np.where(swap, theta, drawn.theta), drawn.source)
 
 
 @dataclass(frozen=True)
