@@ -29,7 +29,7 @@ class Scaling:
         """
         if x.ndim == self.centre.ndim:
             return self._scaled(x)
-        scaled = np.zeros((max(rows, len(x)), *x.shape[1:]), np.float32)
+        scaled = aligned_zeros((max(rows, len(x)), *x.shape[1:]))
         step = max(1, ENTRIES // max(1, x[:1].size))
         for first in range(0, len(x), step):
             block = slice(first, first + step)
@@ -41,6 +41,14 @@ class Scaling:
         size = np.maximum(np.abs(u), LINEAR_UP_TO)
         far = np.sign(u) * LINEAR_UP_TO * (1 + np.log(size / LINEAR_UP_TO))
         return np.where(size > LINEAR_UP_TO, far, u).astype(np.float32)
+
+
+def aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros of float32 that begin at a multiple of 64 bytes: JAX then uses them on a CPU without a copy."""
+    size = 4 * int(np.prod(shape))
+    memory = np.zeros(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
 def fit_scaling(x: np.ndarray, done: np.ndarray | None = None) -> Scaling:

@@ -15,7 +15,8 @@ import numpy as np
 from aptinfer.epochs import Carry, Epoch, Limits, State, after_epoch, alone, compiled, limits_of, no_losses
 from aptinfer.rows import TrainingRows
 
-Item, Made = TypeVar("Item"), TypeVar("Made")
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 LARGEST_BLOCK = 2**28  # bytes: enough to hide the time that a transfer takes to begin
 BLOCKS_AT_ONCE = 2  # on the device: the one in work and the one that follows
 
