@@ -348,7 +348,12 @@ ASKED = [
     ),
     ("given long", lambda p: p.given(np.zeros((4, 3))), ValueError, r"x has shape \(4, 3\)"),
     ("given stacked", lambda p: p.given(np.zeros((4, 3, 2))), ValueError, r"x has shape \(4, 3, 2\)"),
-    ("given none", lambda p: p.given(np.zeros((0, 2))), ValueError, r"x has shape \(0, 2\)"),
+    (
+        "given none",
+        lambda p: p.given(np.zeros((0, 2))),
+        ValueError,
+        r"x has no entries, its shape is \(0, 2\)",
+    ),
     ("given NaN", lambda p: p.given([np.nan, 0.0]), ValueError, "x must be finite"),
     ("given text", lambda p: p.given("ab"), TypeError, "x must be a numeric array"),
     (

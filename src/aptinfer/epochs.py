@@ -172,6 +172,7 @@ class Epoch(NamedTuple):
 
         value, gradients = jax.value_and_grad(objective)(layout.arrays(carry.weights))
         gradient = layout.vector(gradients)
+        update: Any
         update, proposed = _optimiser(trainer).update(gradient, carry.optimiser)
         count = optax.tree.get(proposed, "count")
         warm = jnp.minimum(count / max(trainer.warmup, 1), 1.0).astype(jnp.float32)
@@ -289,8 +290,8 @@ def _epochs(parts: Epoch, words, state: State, rest, rows, epochs, limits):
 
     def one_epoch(turn):
         i, state, losses = turn
-        keys = parts.keys(words, state.epoch, members)
-        carry, training = each(train)(*keys, Carry.of(state), state.drops)
+        for_order, for_steps = parts.keys(words, state.epoch, members)
+        carry, training = each(train)(for_order, for_steps, Carry.of(state), state.drops)
         validation = each(validate)(carry.average)
         losses = (losses[0].at[i].set(training), losses[1].at[i].set(validation))
         return i + 1, after_epoch(limits, state, carry, validation), losses

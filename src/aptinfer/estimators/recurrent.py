@@ -40,7 +40,8 @@ def _up_to_the_last(observed: Bool[Array, " times"]) -> Bool[Array, " times"]:
 def _last_state(cell: eqx.nn.GRUCell, x, inside, *, backwards: bool) -> Float[Array, " units"]:
     """The cell's state after the series. What x alone decides is computed for all times in one product."""
     assert cell.bias is not None
-    assert cell.bias_n is not None
+    bias_new = cell.bias_n
+    assert bias_new is not None
     from_x = x @ cell.weight_ih.T + jnp.broadcast_to(cell.bias, (x.shape[0], cell.bias.shape[0]))
 
     def step(state, now):
@@ -48,7 +49,7 @@ def _last_state(cell: eqx.nn.GRUCell, x, inside, *, backwards: bool) -> Float[Ar
         reset, keep, new = jnp.split(of_x, 3)
         own_reset, own_keep, own_new = jnp.split(cell.weight_hh @ state, 3)
         keep = jax.nn.sigmoid(keep + own_keep)
-        new = jnp.tanh(new + jax.nn.sigmoid(reset + own_reset) * (own_new + cell.bias_n))
+        new = jnp.tanh(new + jax.nn.sigmoid(reset + own_reset) * (own_new + bias_new))
         return jnp.where(inside, new + keep * (state - new), state), None
 
     start = jnp.zeros(cell.hidden_size, jnp.float32)

@@ -1,9 +1,11 @@
 r"""An embedding of sets of observations, whose order means nothing.
 
-    f(x_1 ... x_n) = rho( mean_i phi(x_i), log n )
+    f(x_1 ... x_n) = rho( mean_i x_i, mean_i phi(x_i), log n )
 
 Any statistic of an exponential family is such a mean, and together with n it is sufficient (Zaheer et al.
-2017). The mean keeps its scale whatever n is, so that sizes never trained on can be asked for.
+2017). The mean keeps its scale whatever n is, so that sizes never trained on can be asked for. That of x
+itself is also among the features that come out: large sets fix theta to a small part of the prior's width,
+and a network's approximation of a mean would be too coarse.
 """
 
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from aptinfer.estimators.embeddings import Dense
 
 
 class Pooled(eqx.Module):
-    """phi of every element, their mean, log n, and rho of both."""
+    """Means of every element and of its phi, log n, and rho of all; beside it the mean of the elements."""
 
     masked: ClassVar[bool] = True
     element: Dense
@@ -32,8 +34,8 @@ class Pooled(eqx.Module):
         observed = jnp.ones(x.shape[0], bool) if observed is None else observed
         present = observed.astype(jnp.float32)
         count = jnp.maximum(jnp.sum(present), 1.0)
-        mean = present @ jax.vmap(self.element)(x) / count
-        return self.whole(jnp.concatenate([mean, log_count(count)]))
+        mean = present @ jnp.concatenate([x, jax.vmap(self.element)(x)], axis=1) / count
+        return jnp.concatenate([mean[: x.shape[1]], self.whole(jnp.concatenate([mean, log_count(count)]))])
 
 
 def log_count(count: Float[Array, ""]) -> Float[Array, " 1"]:
@@ -60,7 +62,8 @@ class DeepSet:
 
     Args:
         element: units of the layers applied to each element.
-        hidden: units of the layers applied to their mean; the last one is the size of the embedding.
+        hidden: units of the layers applied to their mean; the last one and the channels together are the size
+            of the embedding.
         activation: an elementwise function of JAX arrays.
     """
 
@@ -78,5 +81,5 @@ class DeepSet:
         check_elements("DeepSet", shape)
         for_element, for_whole = jax.random.split(key)
         element = Dense.build(for_element, (shape[1], *self.element), self.activation)
-        pooled = (self.element or shape[1:])[-1] + 1
+        pooled = shape[1] + (self.element or shape[1:])[-1] + 1
         return Pooled(element, Dense.build(for_whole, (pooled, *self.hidden), self.activation))

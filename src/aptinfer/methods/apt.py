@@ -47,8 +47,8 @@ class APT:
         loss: `Atomic()`, `Combined()`, `MixtureProposal()` or `GaussianProposal()`. None: the closed
             form for a mixture density network, atomic for everything else.
         estimator: settings of the density, such as `MDN()`, `MAF()`, `NSF()` or an `Ensemble`.
-        embedding: settings such as `MLP()`, `GRU()`, `CNN()` or `DeepSet()`, or any `eqx.Module` that maps x to
-            a vector. None: chosen from the shape of x.
+        embedding: settings such as `MLP()`, `GRU()`, `CNN()` or `DeepSet()`, or any `eqx.Module` that maps x
+            to a vector. None: chosen from the shape of x.
         space: coordinates to learn in, `Latent()` or `Theta()`.
         trainer: optimiser and stopping.
         proposal: where later rounds draw from: `LastPosterior()`, `Defensive()`, `Truncated()`,
