@@ -86,6 +86,24 @@ def test_padding_to_another_length_trains_the_same_posterior():
     np.testing.assert_allclose(several.log_prob(theta)[0], expected, atol=1e-5)
 
 
+def test_a_run_with_gaps_survives_in_its_file(tmp_path):
+    embedding = apt.SetTransformer(width=4, blocks=1, heads=2, features=3)
+    method = apt.NPE(estimator=MDN, embedding=embedding, trainer=TRAINER)
+    x_o = np.array([[0.1, np.nan], [0.3, 0.2], [0.0, 0.4]])
+    file = tmp_path / "gaps.apt"
+    run = infer(unequal(LONGEST), x_o, method, file=file)
+    again = apt.open(file)
+    np.testing.assert_array_equal(again.simulations.x, run.simulations.x)
+    assert np.isnan(again.simulations.x).any()
+    theta = PRIOR.sample(np.random.default_rng(0), 5)
+    np.testing.assert_array_equal(again.posterior.log_prob(theta), run.posterior.log_prob(theta))
+    simulator = apt.BatchSimulator(unequal(LONGEST), chunk=50)
+    longer = apt.resume(file, simulator, simulations=130, progress=False)
+    assert longer.simulations.done.all()
+    assert len(longer.simulations.x) == 130
+    assert longer.posterior.given(np.ones((LONGEST + 2, 2))).missing
+
+
 def test_scaling_counts_what_is_present():
     rng = np.random.default_rng(0)
     x = rng.normal([3.0, -20.0], [0.1, 7.0], (4000, 2))

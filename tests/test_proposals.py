@@ -33,7 +33,7 @@ class Gaussian(Posterior):
         return z, self.frame.to_theta(z)
 
     def log_prob_inside(self, values):
-        return stats.norm(self.mean, self.width).logpdf(values).sum(axis=1)
+        return stats.norm.logpdf(values, self.mean, self.width).sum(axis=1)
 
     def at(self, observation):
         raise NotImplementedError

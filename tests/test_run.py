@@ -108,6 +108,14 @@ def test_neither_the_order_nor_the_grouping_of_simulations_changes_a_bit(run):
     assert_same_bits(run, infer(executor=shuffling))
 
 
+def test_where_simulations_run_does_not_change_a_bit(run):
+    pool = apt.Processes(2)
+    other = infer(lambda rng, theta: theta + 0.2 * rng.standard_normal(2), executor=pool)
+    assert_same_bits(run, other)
+    assert not pool._pool.workers, "the run ends the workers that it started"
+    assert run.failures == ()
+
+
 def test_what_a_run_holds(run):
     simulations = run.simulations
     assert len(run.rounds) == 2
@@ -234,8 +242,7 @@ def test_a_run_goes_on_when_some_simulations_fail(loss):
         failed = (~done[run.simulations.round == number]).sum()
         assert finished.failed == failed
         assert finished.notes["share_failed"] == failed / SIMULATIONS
-    outcomes = run.store.outcomes
-    assert sorted(outcomes) == list(range(2 * SIMULATIONS))
+    outcomes = {failure.index: failure for failure in run.failures}
     for index in np.flatnonzero(~done).tolist():
         raised = theta[index, 0] > 0.8
         assert outcomes[index].status is (Status.RAISED if raised else Status.INVALID)

@@ -164,7 +164,7 @@ def test_images_of_float32_stay_float32_and_types_do_not_depend_on_the_order_of_
     assert first.x.dtype == np.float32
     for order in [(first, second), (second, first)]:
         store = MemoryStore()
-        store.plan(_draws(2))
+        store.plan(0, lambda: _draws(2))
         store.record(order)
         assert store.simulations().x[1, 1] == 1 + 1e-12
 

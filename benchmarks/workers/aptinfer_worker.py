@@ -116,7 +116,7 @@ class Steps:
 def run_rounds(settings, seed):
     """Sequential inference on a task: the run, its seconds, and the epochs of every round."""
     problem = apt.problems.get(settings["task"])
-    method = None
+    method = apt.SNL() if settings.get("learns") == "likelihood" else None
     if settings["ours"] == "equal":
         estimator, embedding = networks(settings)
         trainer = equal_trainer(settings, patience=settings["stop_after_epochs"], epochs=MANY)
@@ -140,9 +140,12 @@ def run_rounds(settings, seed):
         "epochs_per_round": [history.epochs for history in histories],
         "training_seconds_per_round": [history.run_seconds for history in histories],
         "compile_seconds_per_round": [history.compile_seconds for history in histories],
-        "parameters": parameter_count(run.posterior.estimator),
-        "acceptance_rate": run.posterior.acceptance[0],
     }
+    if settings.get("learns") == "likelihood":
+        details["parameters"] = parameter_count(run.posterior.model.estimator)
+    else:
+        details["parameters"] = parameter_count(run.posterior.estimator)
+        details["acceptance_rate"] = run.posterior.acceptance[0]
     return run.posterior, seconds, details
 
 

@@ -90,6 +90,20 @@ CASES = {
         "posterior_samples": 10_000,
         "max_sampling_seconds": 300,
     },
+    # sbi's own sampler of several chains at once; both libraries learn from one round of prior draws.
+    "likelihood_sampling": {
+        "kind": "sampling",
+        "unit": "s",
+        "task": "two_moons",
+        "learns": "likelihood",
+        "sampler": "slice_np_vectorized",
+        "ours": "default",
+        **MAF,
+        **TRAINING,
+        "rounds": 1,
+        "simulations_per_round": 10_000,
+        "posterior_samples": 10_000,
+    },
 }
 
 # Half-widths of the uniform distributions, all centred at zero.

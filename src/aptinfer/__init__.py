@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 _WHERE = {
     # the one call
     "infer": "run",
+    "resume": "resuming",
+    "open": "resuming",
     "Run": "run",
     # what the user brings
     "Prior": "priors",
@@ -26,13 +28,21 @@ _WHERE = {
     "CustomPrior": "priors",
     "BatchSimulator": "simulators",
     "JaxSimulator": "simulators",
+    "CommandSimulator": "commands",
     "Inline": "executors",
+    "Processes": "executors",
+    "Dask": "executors",
     # methods and their choices
     "APT": "methods.apt",
     "NPE": "methods.apt",
     "FMPE": "methods.fmpe",
     "SNPEA": "methods.snpe_a",
     "SNPEB": "methods.snpe_b",
+    "SNL": "methods.snl",
+    "SNRE": "methods.snre",
+    "SMCABC": "methods.smc_abc",
+    "RejectionABC": "methods.rejection_abc",
+    "SyntheticLikelihood": "methods.synthetic_likelihood",
     "TSNPE": "methods.snpe_b",
     "distil": "methods.distil",
     "WeightUncertainty": "methods.weight_uncertainty",
@@ -54,6 +64,7 @@ _WHERE = {
     "MAF": "estimators.flows",
     "NSF": "estimators.flows",
     "AutoregressiveMixture": "estimators.autoregressive",
+    "RatioNetwork": "estimators.ratio",
     "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
@@ -67,6 +78,8 @@ _WHERE = {
     "Flatten": "estimators.embeddings",
     # results
     "Posterior": "posteriors",
+    "load_posterior": "posteriors.loading",
+    "ParticlePosterior": "posteriors",
     "History": "train",
     "RoundStarted": "sequential",
     "Simulated": "sequential",
@@ -77,6 +90,7 @@ _WHERE = {
     "SimulationError": "errors",
     "TrainingError": "errors",
     "SamplingError": "errors",
+    "RunFileError": "errors",
     "SamplingWarning": "errors",
 }
 _MODULES = ("problems", "diagnostics", "samplers")
@@ -88,7 +102,9 @@ if TYPE_CHECKING:
     from aptinfer import diagnostics as diagnostics
     from aptinfer import problems as problems
     from aptinfer import samplers as samplers
+    from aptinfer.commands import CommandSimulator as CommandSimulator
     from aptinfer.errors import AptinferError as AptinferError
+    from aptinfer.errors import RunFileError as RunFileError
     from aptinfer.errors import SamplingError as SamplingError
     from aptinfer.errors import SamplingWarning as SamplingWarning
     from aptinfer.errors import SimulationError as SimulationError
@@ -104,11 +120,14 @@ if TYPE_CHECKING:
     from aptinfer.estimators.flows import MAF as MAF
     from aptinfer.estimators.flows import NSF as NSF
     from aptinfer.estimators.mdn import MDN as MDN
+    from aptinfer.estimators.ratio import RatioNetwork as RatioNetwork
     from aptinfer.estimators.recurrent import GRU as GRU
     from aptinfer.estimators.series import Conv1D as Conv1D
     from aptinfer.estimators.sets import DeepSet as DeepSet
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
+    from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
+    from aptinfer.executors import Processes as Processes
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
     from aptinfer.methods.distil import distil as distil
@@ -117,11 +136,18 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.rejection_abc import RejectionABC as RejectionABC
+    from aptinfer.methods.smc_abc import SMCABC as SMCABC
+    from aptinfer.methods.snl import SNL as SNL
     from aptinfer.methods.snpe_a import SNPEA as SNPEA
     from aptinfer.methods.snpe_b import SNPEB as SNPEB
     from aptinfer.methods.snpe_b import TSNPE as TSNPE
+    from aptinfer.methods.snre import SNRE as SNRE
+    from aptinfer.methods.synthetic_likelihood import SyntheticLikelihood as SyntheticLikelihood
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
+    from aptinfer.posteriors import ParticlePosterior as ParticlePosterior
     from aptinfer.posteriors import Posterior as Posterior
+    from aptinfer.posteriors.loading import load_posterior as load_posterior
     from aptinfer.priors import BijectivePrior as BijectivePrior
     from aptinfer.priors import CustomPrior as CustomPrior
     from aptinfer.priors import Prior as Prior
@@ -132,6 +158,8 @@ if TYPE_CHECKING:
     from aptinfer.proposals import LastPosterior as LastPosterior
     from aptinfer.proposals import Tempered as Tempered
     from aptinfer.proposals import Truncated as Truncated
+    from aptinfer.resuming import open as open
+    from aptinfer.resuming import resume as resume
     from aptinfer.run import Run as Run
     from aptinfer.run import infer as infer
     from aptinfer.sequential import RoundFinished as RoundFinished

@@ -75,6 +75,14 @@ def positive_float(name: str, value: object, *, zero: bool = False) -> float:
     return number
 
 
+def share(name: str, value: object) -> float:
+    """`value` as a float from 0 to 1."""
+    ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not ok or not 0 <= float(value) <= 1:  # pyright: ignore[reportArgumentType]
+        raise ValueError(f"{name} must be a share from 0 to 1, got {value!r}.")
+    return float(value)  # pyright: ignore[reportArgumentType]
+
+
 def numeric_array(name: str, value: object) -> np.ndarray:
     """`value` as a float64 array, refused when it is not numeric. NaN is left to the caller."""
     try:

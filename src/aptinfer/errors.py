@@ -25,5 +25,10 @@ class SamplingError(AptinferError):
     """A sampler gave up in bounded time. The message names the reason and the remedy."""
 
 
+class RunFileError(AptinferError):
+    """A run file or a saved posterior cannot be used: damaged, too new, not one at all, in use, or of another
+    run. The file itself is left as it is."""
+
+
 class SamplingWarning(UserWarning):
     """Draws were made, but chains disagree or too few draws are effective. The message names the remedy."""

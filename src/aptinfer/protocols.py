@@ -12,15 +12,16 @@ is one pure step from state to state.
 This module is imported by worker processes, so it must not import JAX.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from aptinfer.train import History
+GROUP_SECONDS = 0.1  # outcomes are recorded so often
 
 
 class Status(Enum):
@@ -29,6 +30,9 @@ class Status(Enum):
     DONE = "done"
     INVALID = "invalid"  # returned NaN or infinity
     RAISED = "raised"  # raised an exception; the reason holds its traceback
+    TIMEOUT = "timeout"  # took longer than allowed and was ended
+    MEMORY = "memory"  # asked for more memory than there was
+    CRASHED = "crashed"  # took its process down with it, in every attempt
 
 
 class Outcome(NamedTuple):
@@ -62,11 +66,19 @@ class Draws(NamedTuple):
 
 @runtime_checkable
 class Simulator(Protocol):
-    """Simulates some rows; `seed` and the row's index alone decide its random numbers."""
+    """Simulates some rows; `seed` and the row's index alone decide its random numbers.
+
+    Rows belong to chunks whose boundaries follow the index. A call simulates them all; `one_by_one` yields
+    the outcomes of chunk after chunk, in the order of their index, each simulated when it is asked for.
+    """
 
     chunk: int
 
     def __call__(self, seed: int, rows: Rows, /) -> list[Outcome]: ...
+
+    def one_by_one(self, seed: int, rows: Rows, /) -> Iterator[list[Outcome]]: ...
+
+    def prepare(self, rows: Rows, /) -> None: ...
 
 
 @runtime_checkable
@@ -84,33 +96,64 @@ class Proposal(Protocol):
     def draw(self, key: Any, n: int, /) -> Draws: ...
 
 
-@dataclass(frozen=True)
-class RoundResult:
-    """What a finished round leaves behind besides its simulations.
+@dataclass
+class Tally:
+    """How a round's simulations have ended so far: how often in which way, how long they took."""
 
-    Attributes:
-        weights: the trained arrays of the estimator, members of an ensemble stacked.
-        history: losses, epochs, stop reason and timings of the training; None where nothing is trained.
-        notes: named numbers about the round, such as the share of posterior mass at |z| > 4.
-    """
+    endings: Counter[Status] = field(default_factory=Counter)
+    seconds: float = 0.0
+    failed: int = 0
+    first_failure: Outcome | None = None
 
-    weights: Any
-    history: "History | None"
-    notes: dict[str, float]
+    @property
+    def done(self) -> int:
+        return self.endings[Status.DONE]
+
+    def add(self, outcome: Outcome) -> None:
+        self.endings[outcome.status] += 1
+        self.seconds += outcome.seconds
+        if outcome.status is not Status.DONE:
+            self.failed += 1
+            self.first_failure = self.first_failure or outcome
 
 
 @runtime_checkable
-class Store(Protocol):
-    """Append-only memory of a run: rows are planned before their first simulation, outcomes recorded
-    as they arrive, and a round closed when its estimator is trained."""
+class StoreReader(Protocol):
+    """What can be read of a run at any time."""
 
-    def plan(self, draws: Draws, /) -> Rows: ...
+    def sizes(self) -> tuple[int, ...]:
+        """Simulations of every round that has been begun."""
+        ...
+
+    def finished(self) -> tuple[list[Any], Any]:
+        """What every closed round left, and what the method remembers after the last."""
+        ...
+
+    def simulations(self, first: int = 0, /) -> "Simulations":
+        """Every row from round `first` on."""
+        ...
+
+    def failures(self) -> tuple[Outcome, ...]:
+        """The outcomes without data, in the order of their row."""
+        ...
+
+
+@runtime_checkable
+class Store(StoreReader, Protocol):
+    """Append-only memory of a run, in this process or in a file that outlives it.
+
+    A round's parameters are planned before their first simulation, outcomes recorded as they arrive, and the
+    round closed when the method has learned from them. A round that was begun before goes on where it stood:
+    `plan` then draws nothing, and returns the rows that have no outcome yet; `tally` counts the others.
+    """
+
+    def plan(self, number: int, draw: Callable[[], Draws], /) -> Rows: ...
+
+    def tally(self, number: int, /) -> Tally: ...
 
     def record(self, outcomes: Sequence[Outcome], /) -> None: ...
 
-    def close_round(self, result: RoundResult, /) -> None: ...
-
-    def simulations(self, first: int = 0, /) -> "Simulations": ...
+    def close_round(self, finished: Any, memory: Any, /) -> None: ...
 
 
 class Simulations(NamedTuple):
@@ -124,13 +167,26 @@ class Simulations(NamedTuple):
     done: np.ndarray
 
 
-def batched(outcomes: Iterable[Outcome], size: int) -> Iterator[list[Outcome]]:
-    """Group outcomes as they arrive, so that a store can record several at once."""
+def batched(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
+    """Group outcomes as they arrive, so that a store can record several at once.
+
+    A group is what arrives in a tenth of a second; an outcome that took a thousand times longer than
+    recording does is not kept waiting for others.
+    """
     group: list[Outcome] = []
-    for outcome in outcomes:
+    last, cost, arriving = time.perf_counter(), 0.0, iter(outcomes)
+    while True:
+        try:
+            outcome = next(arriving)
+        except BaseException as error:  # nothing that has arrived is lost, whatever ends it
+            if group:
+                yield group
+            if isinstance(error, StopIteration):
+                return
+            raise
         group.append(outcome)
-        if len(group) >= size:
+        now = time.perf_counter()
+        if now - last >= GROUP_SECONDS or outcome.seconds > max(1000 * cost, GROUP_SECONDS):
             yield group
-            group = []
-    if group:
-        yield group
+            last = time.perf_counter()
+            group, cost = [], last - now

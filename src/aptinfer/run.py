@@ -1,5 +1,6 @@
 """From a simulator, a prior and an observation to a posterior in one call: the front of the library."""
 
+import concurrent.futures
 import os
 import warnings
 from collections.abc import Callable
@@ -7,16 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aptinfer.caching import enable_compilation_cache
-from aptinfer.checks import optional_function, positive_int, suggests_keywords, whole_seed
-from aptinfer.errors import AptinferError
-from aptinfer.estimators.missing import is_masked
-from aptinfer.executors import Inline
+from aptinfer.checks import (
+    optional_function,
+    positive_int,
+    share,
+    suggests_keywords,
+    whole_seed,
+)
+from aptinfer.durable import begin
+from aptinfer.errors import AptinferError, RunFileError
+from aptinfer.executors import as_executor, held
 from aptinfer.methods.apt import APT
 from aptinfer.methods.learning import check_embedding
 from aptinfer.posteriors import Posterior
 from aptinfer.posteriors.base import check_observation
 from aptinfer.priors import as_prior
-from aptinfer.protocols import Executor, Simulations
+from aptinfer.protocols import Executor, Outcome, Simulations, Store, StoreReader
 from aptinfer.report.progress import display
 from aptinfer.sequential import (
     FEWEST_ROWS,
@@ -25,11 +32,15 @@ from aptinfer.sequential import (
     Problem,
     RoundFinished,
     State,
-    initial_state,
+    as_seen_by,
+    state_of,
     step,
 )
 from aptinfer.simulators import as_simulator
+from aptinfer.storage.runfile import RunFile
 from aptinfer.store import MemoryStore
+
+USUAL_ROUNDS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +57,14 @@ class Run:
     method: Any
     plan: Plan
     rounds: tuple[RoundFinished, ...]
-    store: MemoryStore = field(repr=False)
+    store: StoreReader = field(repr=False)
     interrupted: bool = False
 
     @property
     def posterior(self) -> Posterior:
         """The posterior of the last finished round."""
+        if not self.rounds:
+            raise RunFileError("this run has not finished its first round, so there is no posterior yet.")
         return self.rounds[-1].posterior
 
     @property
@@ -59,9 +72,15 @@ class Run:
         """Every row of the run: theta, x, the round it belongs to, and whether it succeeded."""
         return self.store.simulations()
 
+    @property
+    def failures(self) -> tuple[Outcome, ...]:
+        """Simulations that failed, in the order of their row: `index`, `status`, `reason`, `seconds`."""
+        return self.store.failures()
+
     def __repr__(self) -> str:
         early = ", interrupted" if self.interrupted else ""
-        return f"Run({len(self.rounds)} of {self.plan.rounds} rounds{early}; {self.posterior!r})"
+        found = f"; {self.posterior!r}" if self.rounds else ""
+        return f"Run({len(self.rounds)} of {self.plan.rounds} rounds{early}{found})"
 
     def summary(self) -> str:
         """The run in words: a table of the posterior's marginals and of the rounds."""
@@ -88,7 +107,9 @@ def infer(
     seed: int = 0,
     missing: bool = False,
     progress: bool = True,
-    executor: Executor | None = None,
+    file: str | os.PathLike | None = None,
+    executor: Executor | concurrent.futures.Executor | None = None,
+    max_failed: float = 1.0,
     stop: Callable[[RoundFinished], bool] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> Run:
@@ -96,17 +117,22 @@ def infer(
 
     Args:
         simulator: f(rng, theta) or f(theta) for one draw with NumPy, or `apt.BatchSimulator`,
-            `apt.JaxSimulator`.
+            `apt.JaxSimulator`, `apt.CommandSimulator`.
         prior: `apt.Prior`, `apt.box`, `apt.gaussian`, or an object with `sample` and `log_prob`.
         x_o: the observation, of the shape the simulator returns.
         method: `apt.APT()` (default) or another method.
-        rounds: how often to propose, simulate and train; 10 by default, 1 for one-round methods.
+        rounds: how often to propose, simulate and learn; 10 by default, 1 for one-round methods, 500 for
+            `apt.SyntheticLikelihood`.
         simulations: simulations per round.
         seed: equal seeds give equal results.
         missing: NaN in x and x_o stands for an entry that is missing, or for the padding of a series or set
             that is shorter than others. Otherwise NaN is a failed simulation.
         progress: show a live display when the output is a terminal.
-        executor: where simulations run; in this process by default.
+        file: where to keep the run, such as "model.apt", so that it survives anything: `apt.resume` carries
+            on, and so does this same call. `apt.open` reads it, also meanwhile.
+        executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
+            `apt.Dask()`, or a pool of `concurrent.futures`. Results do not depend on it.
+        max_failed: the share of a round's simulations that may fail; more end the run with an error.
         stop: asked after every round; true ends the run early.
         listen: told of every event of the run.
 
@@ -124,30 +150,59 @@ def infer(
     method = APT() if method is None else method
     if isinstance(method, type) or not hasattr(method, "settled"):
         raise TypeError(f"method must be a method such as apt.APT() or apt.NPE(); got {method!r}.")
-    optional_function("executor", executor, "apt.Inline()")
+    executor = as_executor(executor)
     optional_function("stop", stop, "apt.WhenSettled()")
     optional_function("listen", listen, "print")
     prior = as_prior(prior)
-    simulator = as_simulator(simulator, missing=_missing(missing, method))
-    rounds = (1 if method.one_round else 10) if rounds is None else positive_int("rounds", rounds)
+    simulator = as_simulator(simulator, missing=_missing(missing, method)).named(prior.names)
+    usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
+    rounds = positive_int("rounds", usual if rounds is None else rounds)
     if method.one_round and rounds > 1:
         raise ValueError(
-            f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT()."
+            f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT(), "
+            f"or raise simulations=."
+        )
+    if getattr(stop, "needs_density", False) and not getattr(method, "has_density", True):
+        raise ValueError(
+            f"stop={stop!r} compares densities, and posteriors of {type(method).__name__} have none. Stop by "
+            f"a round's notes, such as stop=lambda finished: finished.notes['accepted'] < 0.01."
         )
     simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
-    plan = Plan(rounds, simulations, whole_seed(seed), may_stop=stop is not None)
+    plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
     observation = check_observation("x_o", x_o, None, missing=missing)
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
-    embeds = getattr(method, "embeds_x", False)
-    if embeds:
+    if hasattr(method, "check_run"):
+        method.check_run(rounds, simulations, observation)
+    if getattr(method, "embeds_x", False):
         check_embedding(method, observation.shape, missing=missing)
-    any_length = embeds and missing and is_masked(method.embedding)
-    problem = Problem(frame, simulator, observation, missing, any_length)
+    problem = as_seen_by(method, frame, simulator, observation, missing=missing)
 
     enable_compilation_cache()
-    store, finished, state = MemoryStore(rounds * simulations), [], initial_state()
-    with display(plan, enabled=progress) as show:
+    if file is None:
+        return carry_on(
+            problem, method, plan, MemoryStore(rounds * simulations), executor, progress, stop, listen
+        )
+    with begin(file, problem, method, plan) as store:
+        return carry_on(problem, method, plan, store, executor, progress, stop, listen)
+
+
+def carry_on(
+    problem: Problem,
+    method: Any,
+    plan: Plan,
+    store: Store,
+    executor: Executor,
+    progress: bool,
+    stop: Callable[[RoundFinished], bool] | None,
+    listen: Callable[[Event], None] | None,
+) -> Run:
+    """A run from where its store stands to its end. `method` is settled."""
+    state, finished = state_of(store)
+    plan = plan._replace(begun=store.sizes())
+    # A rule that was asked before is asked again, so that it knows what it knew.
+    ended = [last.complete or bool(stop and stop(last)) for last in finished]
+    with held(executor), display(plan, enabled=progress) as show:
 
         def tell(event: Event) -> None:
             show(event)
@@ -155,13 +210,16 @@ def infer(
                 listen(event)
 
         try:
-            while state.number < rounds:
-                state, last = step(problem, method, plan, executor or Inline(), store, tell, state)
+            while state.number < plan.rounds and not any(ended[-1:]):
+                state, last = step(problem, method, plan, executor, store, tell, state)
                 finished.append(last)
-                if last.complete or (stop is not None and stop(last)):
-                    break
-        except KeyboardInterrupt:
+                ended.append(last.complete or bool(stop and stop(last)))
+        except KeyboardInterrupt as interrupt:
             if not finished:
+                if isinstance(store, RunFile):
+                    interrupt.add_note(
+                        f"What was simulated is kept: apt.resume({str(store.path)!r}, simulator)."
+                    )
                 raise
             return _interrupted(problem, method, plan, finished, store, state)
         except AptinferError as error:
@@ -187,7 +245,8 @@ def _missing(missing: object, method: Any) -> bool:
 def _interrupted(problem, method, plan, finished, store, state: State) -> Run:
     warnings.warn(
         f"interrupted in round {state.number + 1} of {plan.rounds}; the result is that of round "
-        f"{state.number}.",
-        stacklevel=4,  # past this function, `infer` and its check of keywords: the user's line
+        f"{state.number}."
+        + (f" apt.resume({str(store.path)!r}, simulator) carries on." if isinstance(store, RunFile) else ""),
+        stacklevel=5,  # past this function, `carry_on`, `infer` and its check of keywords: the user's line
     )
     return Run(problem, method, plan, tuple(finished), store, interrupted=True)

@@ -5,18 +5,20 @@
 Nothing is printed here. Whoever wants to know what happens listens to the events.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from aptinfer.errors import SimulationError
+from aptinfer.estimators.missing import is_masked
 from aptinfer.keys import Key
 from aptinfer.methods.learning import Task
 from aptinfer.posteriors.base import Posterior, check_observation
 from aptinfer.proposals import FromPrior
-from aptinfer.protocols import Executor, Outcome, RoundResult, Rows, Status, Store, batched
+from aptinfer.protocols import Draws, Executor, Outcome, Rows, Status, Store, Tally, batched
 from aptinfer.simulators import BaseSimulator
 from aptinfer.spaces import Frame
 from aptinfer.train import History, Progress
@@ -28,16 +30,24 @@ _THETA, _X, _WEIGHTS, _TRAINING = range(4)  # branches of a run's key
 
 
 class Problem(NamedTuple):
-    """What the user brings, in the coordinates of the method.
+    """What the user brings, in the coordinates of the method. A run that is only read has no simulator.
 
     `missing` says that entries of x may be NaN; `any_length` that x_o may be longer than the simulator's x.
     """
 
     frame: Frame
-    simulator: BaseSimulator
+    simulator: BaseSimulator | None
     observation: np.ndarray
     missing: bool = False
     any_length: bool = False
+
+
+def as_seen_by(
+    method: Any, frame: Frame, simulator: BaseSimulator | None, observation: np.ndarray, *, missing: bool
+) -> Problem:
+    """The problem of a settled method, whose embedding decides whether x_o may be longer."""
+    any_length = missing and is_masked(method.embedding)
+    return Problem(frame, simulator, observation, missing, any_length)
 
 
 class Plan(NamedTuple):
@@ -47,6 +57,17 @@ class Plan(NamedTuple):
     simulations: int
     seed: int
     may_stop: bool = False  # a rule may end the run after any round
+    max_failed: float = 1.0  # share of a round's simulations that may fail
+    begun: tuple[int, ...] = ()  # simulations of the rounds begun before, which may have had another number
+
+    def size(self, number: int) -> int:
+        """Simulations of round `number`."""
+        return self.begun[number] if number < len(self.begun) else self.simulations
+
+    @property
+    def capacity(self) -> int:
+        """Rows that the run will have in the end."""
+        return sum(self.begun[: self.rounds]) + max(self.rounds - len(self.begun), 0) * self.simulations
 
     def is_last(self, number: int) -> bool:
         """Whether round `number` may be the one whose posterior the user gets."""
@@ -105,8 +126,15 @@ class State(NamedTuple):
     memory: Any
 
 
-def initial_state() -> State:
-    return State(0, None, None)
+def state_of(store: Store) -> tuple[State, list[RoundFinished]]:
+    """Where a run stands, and the rounds that it has finished: none, for a store that is new."""
+    finished, memory = store.finished()
+    return State(len(finished), finished[-1].posterior if finished else None, memory), finished
+
+
+def more_prior_draws(frame: Frame, plan: Plan, there: int, more: int) -> Draws:
+    """Rows to be added to the `there` rows of a run with a single round."""
+    return FromPrior(frame).draw(Key((plan.seed,)).child(_THETA, 0, there), more)
 
 
 def step(
@@ -126,14 +154,15 @@ def step(
         proposal = FromPrior(problem.frame)
     else:
         proposal = method.propose(state.posterior, number)
-    rows = store.plan(proposal.draw(root.child(_THETA, number), plan.simulations))
-    failed, seconds = _simulate(problem, plan, executor, store, listen, number, rows)
+    size = plan.size(number)
+    rows = store.plan(number, lambda: proposal.draw(root.child(_THETA, number), size))
+    tally = _simulate(problem, plan, executor, store, listen, number, rows)
     task = Task(
         frame=problem.frame,
         observation=problem.observation,
         number=number,
         rounds=plan.rounds,
-        capacity=plan.rounds * plan.simulations,
+        capacity=plan.capacity,
         last=plan.is_last(number),
         proposal=proposal,
         rows_since=store.simulations,
@@ -143,61 +172,80 @@ def step(
         missing=problem.missing,
     )
     learned = method.learn(task, state.memory)
-    notes = {"share_failed": failed / plan.simulations, **learned.notes}
-    store.close_round(RoundResult(learned.weights, learned.history, notes))
+    kinds = {status: n for status, n in tally.endings.items() if status is not Status.DONE}
+    shares = {f"share_{status.value}": n / size for status, n in kinds.items()}
+    notes = {"share_failed": tally.failed / size, **shares, **learned.notes}
     finished = RoundFinished(
-        number, learned.posterior, learned.history, failed, notes, seconds, learned.complete
+        number, learned.posterior, learned.history, tally.failed, notes, tally.seconds, learned.complete
     )
+    store.close_round(finished, learned.memory)
     listen(finished)
     return State(number + 1, learned.posterior, learned.memory), finished
 
 
-def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> tuple[int, float]:
-    """Run a round's simulations; returns how many failed and their seconds in all."""
-    done, failed, seconds, first_failure = 0, 0, 0.0, None
-    outcomes = executor(problem.simulator, Key((plan.seed, _X)).integer(), rows)
-    for group in batched(_compared(outcomes, problem), size=max(problem.simulator.chunk, 10)):
-        for outcome in group:
-            seconds += outcome.seconds
-            if outcome.status is Status.DONE:
-                done += 1
-            else:
-                failed += 1
-                first_failure = first_failure or outcome
-        store.record(group)
-        listen(Simulated(number, done, failed))
-        if done == 0 and failed >= HOPELESS_AFTER:
-            break
-    if done + failed < len(rows.index) and done:
+def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> Tally:
+    """Run those of a round's simulations that have no outcome yet; returns how all of them ended."""
+    tally, allowed = store.tally(number), plan.max_failed * plan.size(number)
+
+    def counted(outcomes: Iterable[Outcome]):
+        """The outcomes, until there is no point in going on."""
+        for outcome in outcomes:
+            tally.add(outcome)
+            yield outcome
+            if tally.failed > allowed or (tally.failed >= HOPELESS_AFTER and tally.done == 0):
+                return
+
+    if len(rows.index):
+        outcomes = executor(problem.simulator, Key((plan.seed, _X)).integer(), rows)
+        # Closed at once, not when Python gets round to it: what runs elsewhere must end before we go on.
+        with closing(_compared(outcomes, problem)) as compared:
+            for group in batched(counted(compared)):
+                store.record(group)
+                listen(Simulated(number, tally.done, tally.failed))
+    _check_endings(plan, number, tally)
+    return tally
+
+
+def _check_endings(plan: Plan, number: int, tally: Tally) -> None:
+    """Raise if a round's simulations cannot be learned from, and say why."""
+    done, failed, planned, first_failure = tally.done, tally.failed, plan.size(number), tally.first_failure
+    first = (
+        f" The first failure ({first_failure.status.value}): {first_failure.reason}" if first_failure else ""
+    )
+    if done == 0 and failed:
+        raise SimulationError(f"all of the first {failed} simulations of round {number + 1} failed.{first}")
+    if failed > plan.max_failed * planned:
+        kinds = ", ".join(f"{n} {s.value}" for s, n in tally.endings.most_common() if s is not Status.DONE)
         raise SimulationError(
-            f"the executor lost {len(rows.index) - done - failed} of {len(rows.index)} simulations of round "
-            f"{number + 1}: it must yield one outcome for every row."
+            f"{failed} of the {planned} simulations of round {number + 1} have failed ({kinds}), more than "
+            f"max_failed={plan.max_failed:g} allows. Repair the simulator, or raise max_failed.{first}"
         )
-    if done == 0 and first_failure is not None:
+    if done + failed < planned:
         raise SimulationError(
-            f"all of the first {failed} simulations of round {number + 1} failed. The first one "
-            f"({first_failure.status.value}):\n{first_failure.reason}"
+            f"the executor lost {planned - done - failed} of {planned} simulations of round {number + 1}: it "
+            f"must yield one outcome for every row."
         )
     if number == 0 and done < FEWEST_ROWS:
         raise SimulationError(
-            f"only {done} of {done + failed} simulations of the first round succeeded; at least "
-            f"{FEWEST_ROWS} are needed to train. Raise simulations=, or repair the simulator."
-            + (f" The first failure: {first_failure.reason}" if first_failure else "")
+            f"only {done} of {planned} simulations of the first round succeeded; at least {FEWEST_ROWS} are "
+            f"needed to train. Raise simulations=, or repair the simulator.{first}"
         )
-    return failed, seconds
 
 
-def _compared(outcomes: Iterable[Outcome], problem: Problem) -> Iterator[Outcome]:
+def _compared(outcomes: Iterable[Outcome], problem: Problem) -> Generator[Outcome, None, None]:
     """The outcomes; x_o is compared with the first that has data, before any other is waited for."""
     compared = False
-    for outcome in outcomes:
-        if outcome.x is not None and not compared:
-            check_observation(
-                "x_o",
-                problem.observation,
-                outcome.x.shape,
-                missing=problem.missing,
-                any_length=problem.any_length,
-            )
-            compared = True
-        yield outcome
+    try:
+        for outcome in outcomes:
+            if outcome.x is not None and not compared:
+                check_observation(
+                    "x_o",
+                    problem.observation,
+                    outcome.x.shape,
+                    missing=problem.missing,
+                    any_length=problem.any_length,
+                )
+                compared = True
+            yield outcome
+    finally:
+        getattr(outcomes, "close", lambda: None)()

@@ -5,16 +5,20 @@ This module is imported by worker processes: it must not import JAX until a JAX 
 
 import copy
 import inspect
+import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
 from aptinfer.checks import numeric_array, positive_int, suggests_keywords
 from aptinfer.errors import SimulationError
 from aptinfer.protocols import Outcome, Rows, Status
+
+_GLOBAL_STATE = threading.RLock()  # NumPy's global generator is one for all threads
 
 
 class BaseSimulator(ABC):
@@ -35,12 +39,23 @@ class BaseSimulator(ABC):
         if not callable(function):
             raise TypeError(
                 f"simulator must be a function f(rng, theta) or f(theta), or one of apt.JaxSimulator, "
-                f"apt.BatchSimulator; got {type(function).__name__}."
+                f"apt.BatchSimulator, apt.CommandSimulator; got {type(function).__name__}."
             )
         self.function = function
 
     @abstractmethod
-    def __call__(self, seed: int, rows: Rows) -> list[Outcome]: ...
+    def one_by_one(self, seed: int, rows: Rows) -> Iterator[list[Outcome]]:
+        """The outcomes, chunk by chunk, each simulated when it is asked for."""
+
+    def __call__(self, seed: int, rows: Rows) -> list[Outcome]:
+        return [outcome for outcomes in self.one_by_one(seed, rows) for outcome in outcomes]
+
+    def prepare(self, rows: Rows) -> None:  # noqa: B027  # most have nothing to prepare
+        """Do what is done once per process, such as compiling, so that no simulation is charged for it."""
+
+    def named(self, names: tuple[str, ...]) -> "BaseSimulator":
+        """The simulator, told how the parameters are called."""
+        return self
 
 
 class FunctionSimulator(BaseSimulator):
@@ -52,17 +67,17 @@ class FunctionSimulator(BaseSimulator):
         super().__init__(function)
         self.takes_rng = takes_two("simulator", function)
 
-    def __call__(self, seed, rows):
-        return [self._one(seed, int(i), theta) for i, theta in zip(*rows, strict=True)]
+    def one_by_one(self, seed, rows):
+        generators = RowGenerators(seed)
+        for index, theta in zip(rows.index.tolist(), rows.theta, strict=True):
+            yield [self._one(generators(index), index, theta)]
 
-    def _one(self, seed, index, theta):
-        rng = row_generator(seed, index)
+    def _one(self, rng, index, theta):
         started = time.perf_counter()
         try:
             x = _called(self, rng, theta.copy())
-        except Exception:
-            seconds = time.perf_counter() - started
-            return Outcome(index, None, Status.RAISED, traceback.format_exc(), seconds)
+        except (Exception, SystemExit) as error:
+            return failed(index, error, time.perf_counter() - started)
         return judged(index, x, time.perf_counter() - started, missing=self.missing)
 
 
@@ -81,19 +96,19 @@ class BatchSimulator(BaseSimulator):
         self.chunk = positive_int("BatchSimulator chunk", chunk)
         self.takes_rng = takes_two("BatchSimulator function", function)
 
-    def __call__(self, seed, rows):
-        return [outcome for part in in_chunks(rows, self.chunk) for outcome in self._chunk(seed, part)]
+    def one_by_one(self, seed, rows):
+        for part in in_chunks(rows, self.chunk):
+            yield self._chunk(seed, part)
 
     def _chunk(self, seed, rows):
         slots, theta = padded(rows, self.chunk)
-        rng = row_generator(seed, int(rows.index[0]) // self.chunk * self.chunk)
+        rng = RowGenerators(seed)(int(rows.index[0]) // self.chunk * self.chunk)
         started = time.perf_counter()
         try:
             x = _called(self, rng, theta)
-        except Exception:
+        except (Exception, SystemExit) as error:
             seconds = (time.perf_counter() - started) / len(rows.index)
-            reason = traceback.format_exc()
-            return [Outcome(int(i), None, Status.RAISED, reason, seconds) for i in rows.index]
+            return [failed(int(i), error, seconds) for i in rows.index]
         seconds = (time.perf_counter() - started) / len(rows.index)
         if not isinstance(x, list | tuple):  # those may hold None for rows that failed
             x = np.asanyarray(x)
@@ -125,9 +140,21 @@ class JaxSimulator(BaseSimulator):
             raise TypeError("JaxSimulator needs a function f(key, theta): JAX has no global random state.")
         self._compiled = None
 
+    def __getstate__(self):
+        return self.__dict__ | {"_compiled": None}  # another process compiles for itself
+
     def __call__(self, seed, rows):
+        # All chunks are started before the first is waited for: they overlap.
         parts = [(part, *self._start(seed, part)) for part in in_chunks(rows, self.chunk)]
         return [outcome for part in parts for outcome in self._finish(*part)]
+
+    def one_by_one(self, seed, rows):
+        for part in in_chunks(rows, self.chunk):
+            yield self._finish(part, *self._start(seed, part))
+
+    def prepare(self, rows):
+        first = Rows(rows.index[:1], rows.theta[:1])
+        self._finish(first, *self._start(0, first))
 
     def _start(self, seed, rows):
         import jax
@@ -174,16 +201,41 @@ def as_simulator(simulator: object, *, missing: bool = False) -> BaseSimulator:
     return known
 
 
+def in_order(rows: Rows) -> Rows:
+    """The rows in the order of their numbers."""
+    order = np.argsort(rows.index, kind="stable")
+    return Rows(rows.index[order], rows.theta[order])
+
+
+def chunk_edges(index: np.ndarray, chunk: int) -> np.ndarray:
+    """Where sorted row numbers are cut into chunks: the first entry is 0, the last one their count."""
+    cuts = np.flatnonzero(np.diff(index // chunk)) + 1
+    return np.concatenate([[0], cuts, [len(index)]]) if len(index) else np.zeros(1, int)
+
+
 def in_chunks(rows: Rows, chunk: int) -> Iterator[Rows]:
     """The rows, cut where the run's numbering reaches a multiple of the chunk."""
-    cuts = np.flatnonzero(np.diff(rows.index // chunk)) + 1
-    pieces = zip(np.split(rows.index, cuts), np.split(rows.theta, cuts), strict=True)
-    return (Rows(index, theta) for index, theta in pieces if len(index))
+    index, theta = in_order(rows)
+    edges = chunk_edges(index, chunk)
+    return (Rows(index[a:b], theta[a:b]) for a, b in pairwise(edges))
 
 
-def row_generator(seed: int, index: int) -> np.random.Generator:
-    """The generator of one row: a counter-based stream, so rows can be simulated in any order."""
-    return np.random.Generator(np.random.Philox(key=np.array([seed, index], np.uint64)))
+class RowGenerators:
+    """The generators of rows: counter-based streams, so rows can be simulated in any order.
+
+    One generator is given another key for each row, which costs a tenth of building a new one: use it up
+    before the next row.
+    """
+
+    def __init__(self, seed: int):
+        self._bits = np.random.Philox(key=np.array([seed, 0], np.uint64))
+        self._generator = np.random.Generator(self._bits)
+        self._start = self._bits.state  # of a stream from which nothing has been drawn
+
+    def __call__(self, index: int) -> np.random.Generator:
+        self._start["state"]["key"][1] = index
+        self._bits.state = self._start
+        return self._generator
 
 
 def padded(rows: Rows, chunk: int) -> tuple[np.ndarray, np.ndarray]:
@@ -194,23 +246,32 @@ def padded(rows: Rows, chunk: int) -> tuple[np.ndarray, np.ndarray]:
     return slots, theta
 
 
+def failed(index: int, error: BaseException, seconds: float) -> Outcome:
+    """An outcome from what a simulator raised."""
+    status = Status.MEMORY if isinstance(error, MemoryError) else Status.RAISED
+    return Outcome(index, None, status, "".join(traceback.format_exception(error)), seconds)
+
+
 def judged(index: int, x: object, seconds: float, *, missing: bool = False) -> Outcome:
     """An outcome from what a simulator returned; with `missing`, some of its entries may be NaN."""
     if x is None:
         return Outcome(index, None, Status.INVALID, "returned None", seconds)
-    try:
-        array = numeric_array("x", x)
-    except TypeError:
-        raise SimulationError(
-            f"the simulator returned {type(x).__name__} {str(x)[:60]!r} for row {index}; it must return "
-            f"numbers: an array (vector, series or image) or a scalar, or None for a failed simulation."
-        ) from None
+    if type(x) is np.ndarray and x.dtype.char in "fd":
+        array = x  # what most simulators return needs no other look
+    else:
+        try:
+            array = numeric_array("x", x)
+        except TypeError:
+            raise SimulationError(
+                f"the simulator returned {type(x).__name__} {str(x)[:60]!r} for row {index}; it must return "
+                f"numbers: an array (vector, series or image) or a scalar, or None for a failed simulation."
+            ) from None
     if fault := _fault(array, missing):
         return Outcome(index, None, Status.INVALID, fault, seconds)
     # Images of float32 stay float32: float64 would double their memory for nothing.
     single = getattr(x, "dtype", None) == np.float32
-    compact = array.astype(np.float32 if single else np.float64)
-    return Outcome(index, np.atleast_1d(compact), Status.DONE, "", seconds)
+    kept = np.array(array, np.float32 if single else np.float64, ndmin=1)
+    return Outcome(index, kept, Status.DONE, "", seconds)
 
 
 def _fault(x: np.ndarray, missing: bool) -> str:
@@ -257,9 +318,10 @@ def _called(simulator: "FunctionSimulator | BatchSimulator", rng: np.random.Gene
     """f(rng, theta), or f(theta) with NumPy's global generator seeded for the call and then put back."""
     if simulator.takes_rng:
         return simulator.function(rng, theta)
-    state = np.random.get_state()  # noqa: NPY002
-    np.random.seed(int(rng.integers(2**32, dtype=np.uint64)))  # noqa: NPY002
-    try:
-        return simulator.function(theta)
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
+    with _GLOBAL_STATE:
+        state = np.random.get_state()  # noqa: NPY002
+        np.random.seed(int(rng.integers(2**32, dtype=np.uint64)))  # noqa: NPY002
+        try:
+            return simulator.function(theta)
+        finally:
+            np.random.set_state(state)  # noqa: NPY002

@@ -13,8 +13,11 @@ class WhenSettled:
     """Stop when new simulations no longer change the posterior.
 
     After each round the Kullback-Leibler divergence of the new posterior from the last one is estimated from
-    draws; when it stays below `tolerance` (in nats) for `rounds` rounds in a row, the run ends.
+    draws; when it stays below `tolerance` (in nats) for `rounds` rounds in a row, the run ends. The method's
+    posteriors must have densities: particles have none.
     """
+
+    needs_density = True
 
     tolerance: float = 0.05
     rounds: int = 2

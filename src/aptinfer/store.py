@@ -1,11 +1,12 @@
 """What a run remembers: the in-memory store."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from aptinfer.errors import SimulationError
-from aptinfer.protocols import Draws, Outcome, RoundResult, Rows, Simulations, Status
+from aptinfer.protocols import Draws, Outcome, Rows, Simulations, Status, Tally
 
 
 class MemoryStore:
@@ -18,31 +19,40 @@ class MemoryStore:
     def __init__(self, capacity: int = 0):
         self.rounds: list[Draws] = []
         self.outcomes: dict[int, Outcome] = {}  # without their data, which are rows of one array
-        self.results: list[RoundResult] = []
         self._capacity = capacity
         self._x: np.ndarray | None = None
 
-    def plan(self, draws: Draws) -> Rows:
+    def plan(self, number: int, draw: Callable[[], Draws]) -> Rows:
         """Write down a round's parameters before the first of them is simulated."""
-        first = self._planned()
-        self.rounds.append(draws)
-        return Rows(np.arange(first, first + len(draws.theta)), draws.theta)
+        if number == len(self.rounds):
+            self.rounds.append(draw())
+        first, theta = sum(self.sizes()[:number]), self.rounds[number].theta
+        return Rows(np.arange(first, first + len(theta)), theta)
+
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(len(draws.theta) for draws in self.rounds)
+
+    def finished(self) -> tuple[list, None]:
+        return [], None
+
+    def tally(self, number: int) -> Tally:
+        return Tally()  # a round in memory is never begun twice
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if outcome.x is not None:
-                self._room_for(outcome.index, outcome.x)[outcome.index] = outcome.x
+                self._room_for(outcome)[outcome.index] = outcome.x
             self.outcomes[outcome.index] = outcome._replace(x=None)
 
-    def close_round(self, result: RoundResult) -> None:
-        self.results.append(result)
+    def close_round(self, finished: Any, memory: Any) -> None:
+        """Nothing to do: the run itself holds what its rounds left."""
 
     def simulations(self, first: int = 0) -> Simulations:
         """Every row from round `first` on; those without data have x = 0 and are not `done`.
 
         x is not to be written to: it is the store's own memory.
         """
-        sizes = [len(draws.theta) for draws in self.rounds]
+        sizes = self.sizes()
         value, theta, source = (np.concatenate(column) for column in zip(*self.rounds[first:], strict=True))
         number = np.repeat(np.arange(first, len(self.rounds)), sizes[first:])
         skipped, planned = sum(sizes[:first]), sum(sizes)
@@ -53,30 +63,40 @@ class MemoryStore:
         x.flags.writeable = False
         return Simulations(value, theta, source, number, x, done)
 
-    def _planned(self) -> int:
-        return sum(len(draws.theta) for draws in self.rounds)
+    def failures(self) -> tuple[Outcome, ...]:
+        """The outcomes without data, in the order of their row."""
+        failed = (outcome for outcome in self.outcomes.values() if outcome.status is not Status.DONE)
+        return tuple(sorted(failed, key=lambda outcome: outcome.index))
 
-    def _room_for(self, index: int, x: np.ndarray) -> np.ndarray:
+    def _room_for(self, outcome: Outcome) -> np.ndarray:
         """The array of all x, of a type that holds this one too."""
+        x = outcome.x
+        assert x is not None
         if self._x is None:
-            self._x = np.zeros((max(self._capacity, self._planned()), *x.shape), x.dtype)
+            self._x = np.zeros((max(self._capacity, sum(self.sizes())), *x.shape), x.dtype)
         elif x.shape != self._x.shape[1:]:
-            raise SimulationError(
-                f"the simulator changed the shape of its output: x has shape {self._x.shape[1:]} for the "
-                f"first rows and {x.shape} for row {index}. Return arrays of one shape; series or sets of "
-                f"unequal length are padded with NaN to the longest, by np.pad(x, ((0, longest - len(x)), "
-                f"(0, 0)), constant_values=np.nan), and declared by apt.infer(..., missing=True)."
-            )
+            raise changed_shape(self._x.shape[1:], outcome)
         # One type for the whole run, whichever row arrives first.
         kind = np.result_type(self._x.dtype, x.dtype)
         if kind != self._x.dtype:
             self._x = self._x.astype(kind)
-        return self._grown(index + 1)
+        return self._grown(outcome.index + 1)
 
     def _grown(self, rows: int) -> np.ndarray:
         """The array of all x, with room for so many rows."""
         assert self._x is not None
         if len(self._x) < rows:
-            more = np.zeros((max(self._planned(), rows) - len(self._x), *self._x.shape[1:]), self._x.dtype)
+            more = np.zeros((max(sum(self.sizes()), rows) - len(self._x), *self._x.shape[1:]), self._x.dtype)
             self._x = np.concatenate([self._x, more])
         return self._x
+
+
+def changed_shape(event: tuple[int, ...], outcome: Outcome) -> SimulationError:
+    """What to tell the user of a simulator whose x differ in shape."""
+    assert outcome.x is not None
+    return SimulationError(
+        f"the simulator changed the shape of its output: x has shape {event} for the first rows and "
+        f"{outcome.x.shape} for row {outcome.index}. Return arrays of one shape; series or sets of unequal "
+        f"length are padded with NaN to the longest, by np.pad(x, ((0, longest - len(x)), (0, 0)), "
+        f"constant_values=np.nan), and declared by apt.infer(..., missing=True)."
+    )

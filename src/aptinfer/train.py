@@ -67,8 +67,8 @@ class Trainer:
         drop: factor of each.
         hurry: wait for half of `patience` and drop nothing in all rounds but the last: they are for proposals
             only, which need not be perfect. As accurate in the end, and nearly twice as fast.
-        restart: start every round from new weights, not from the last round's: slower, but mass that has
-            leaked out of the prior's support, or into its far tails, does not add up over rounds.
+        restart: start every round from new weights, not from the last round's: slower, but mass that leaks
+            out of the prior's support, or into its far tails, does not add up over rounds.
         epochs: largest number of epochs per round.
         validation: share of rows held back to decide when to stop.
         device_memory: bytes that x may take on the device; larger data stay on the host and are streamed to

@@ -18,14 +18,24 @@ FAST = [
     ("combined", "1-d"),
     ("snpe-a", "correlated"),
     ("snpe-b", "log-normal"),
+    ("snl", "box"),
+    ("snre", "1-d"),
     ("snpe-a, uncertain weights", "log-normal"),
     ("fmpe", "log-normal"),
+    ("smc-abc", "correlated"),
+    ("smc-abc, theta space", "box"),
+    ("rejection abc", "correlated"),
 ]
 
 
 @pytest.mark.parametrize(("method", "problem"), FAST)
 def test_each_loss_meets_a_closed_form(method, problem):
     assert measure(PROBLEMS[problem], METHODS[method]).excess < 1
+
+
+def test_chains_meet_a_closed_form():
+    method = METHODS["synthetic likelihood"]
+    assert measure(PROBLEMS["1-d"], method, rounds=300).excess < 1
 
 
 @pytest.mark.slow

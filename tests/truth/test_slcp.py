@@ -7,12 +7,9 @@ import aptinfer as apt
 
 SEEDS = (0, 1, 2)
 PROBLEM = apt.problems.get("slcp")
-# A single network comes out too sure of itself from 6,000 simulations. Members of an ensemble err.
-CAREFUL = apt.APT(
-    estimator=apt.Ensemble(apt.NSF(), 5),
-    embedding=apt.ResidualMLP(),
-    trainer=apt.Trainer(weight_decay=0.3),
-)
+# Rounds that propose from the last posterior forget its tails: networks come out too sure of themselves, with
+# 0.31 to 0.44 of the posterior next to the edge, where there is 0.245. Draws all over its region keep them.
+REGION = apt.APT(proposal=apt.Truncated(1e-3))
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +47,8 @@ def test_no_mass_leaves_the_prior_or_drifts_into_its_far_tails(seed, exact):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False,
-    reason="networks trained on 6,000 simulations put too much next to the edge: by seed 0.23 to 0.41 of the "
-    "posterior was measured there, 0.30 on average, and 0.36 with the default; exact is 0.245",
-)
 def test_the_share_next_to_the_edge_is_right(exact):
-    shares = [at_edge(samples(CAREFUL, seed)) for seed in SEEDS]
+    theta = np.stack([samples(REGION, seed) for seed in SEEDS])
+    shares = [at_edge(one) for one in theta]
     assert abs(np.mean(shares) - at_edge(exact)) < 0.05, shares
+    assert all(abs(far(one) - far(exact)) < 0.05 for one in theta)

@@ -1,10 +1,14 @@
 """Ensembles: several independently started estimators, trained in one `vmap`, mixed with equal weights."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.embeddings import Embedded, build_embedding
@@ -63,6 +67,17 @@ def build_members(
 def as_members(estimator: Embedded):
     """(arrays with a member axis, the rest): what a `vmap` over members takes. The first are learned."""
     return eqx.partition(estimator, eqx.is_inexact_array)
+
+
+def each_member(estimator: Embedded, function: Callable[[Embedded], Any]) -> Any:
+    """What `function` says of every member, along a first axis; in compiled programs."""
+    weights, rest = as_members(estimator)
+    return jax.vmap(lambda weights: function(eqx.combine(weights, rest)))(weights)
+
+
+def mean_of_densities(log_q: Array) -> Array:
+    """log of the average over the first axis of densities whose logarithms are given."""
+    return logsumexp(log_q, axis=0) - np.float32(np.log(log_q.shape[0]))
 
 
 def count_members(estimator: Embedded) -> int:

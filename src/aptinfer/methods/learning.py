@@ -6,8 +6,13 @@ A settled method has three functions,
     learn(task, memory)        -> what the rows so far teach, and what to remember for the next round
     one_round                  -> whether there is only one round
 
-and the loop in `sequential.py` knows nothing else of it. `train_network` is what all methods with a network
-do between rows and weights: scale x once, build the network once, train on all rows.
+and the loop in `sequential.py` knows nothing else of it. The front asks for three things more, where a method
+has them: `check_run(rounds, simulations, observation)` refuses what cannot work before anything is simulated,
+`usual_rounds` is how many there are by default, and `has_density` is False where posteriors have none.
+
+`train_network` is what all methods with a network of theta given x do between rows and weights: scale x once,
+build the network once, train on all rows. `fit` is the last of these steps alone, whatever is learned given
+what.
 """
 
 from collections.abc import Callable
@@ -24,6 +29,7 @@ from aptinfer.estimators.by_shape import ByShape
 from aptinfer.estimators.embeddings import Embedded, EmbeddingSpec, build_embedding
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
+from aptinfer.estimators.ratio import RatioNetwork
 from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key, as_jax
 from aptinfer.methods.losses import Atomic, Loss
@@ -115,10 +121,10 @@ def with_defaults(method: Any) -> Any:
     return replace(method, estimator=estimator, embedding=embedding)
 
 
-def check_choices(method: Any, *, velocity: bool = False) -> None:
+def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False) -> None:
     """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built.
 
-    `velocity` says that the method learns a velocity instead of a density.
+    `ratio` and `velocity` say that the method learns one of these instead of a density.
     """
     name = type(method).__name__
     single, _ = split_ensemble(method.estimator)
@@ -126,6 +132,11 @@ def check_choices(method: Any, *, velocity: bool = False) -> None:
         raise TypeError(
             f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
             f"apt.Ensemble(...); got {method.estimator!r}."
+        )
+    if isinstance(single, RatioNetwork) and not ratio:
+        raise TypeError(
+            f"{name} estimator must be a density, and {single!r} is a ratio: it belongs to apt.SNRE(). Use "
+            f"settings such as apt.MDN() or apt.MAF()."
         )
     if isinstance(single, VelocityNetwork) and not velocity:
         raise ValueError(
@@ -139,8 +150,7 @@ def check_choices(method: Any, *, velocity: bool = False) -> None:
             f"{name} embedding must be settings such as apt.MLP(), or an eqx.Module that maps x to a "
             f"vector; got {method.embedding!r}."
         )
-    if not isinstance(method.space, Space):
-        raise TypeError(f"{name} space must be apt.Latent() or apt.Theta(); got {method.space!r}.")
+    check_space(method)
     if not isinstance(method.trainer, Trainer):
         raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
 
@@ -153,6 +163,13 @@ def check_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> No
     eqx.filter_eval_shape(lambda: build_embedding(method.embedding, as_jax(words), shape, missing=missing))
 
 
+def check_space(method: Any) -> None:
+    """Refuse what is no space, when the method is built."""
+    if not isinstance(method.space, Space):
+        name = type(method).__name__
+        raise TypeError(f"{name} space must be apt.Latent() or apt.Theta(); got {method.space!r}.")
+
+
 def train_network(
     task: Task,
     method: Any,
@@ -162,6 +179,7 @@ def train_network(
     simulations: Simulations | None = None,
     ratios: Ratio | None = None,
     weights: np.ndarray | None = None,
+    log_prior: np.ndarray | None = None,
 ) -> tuple[Network, History]:
     """Train the method's estimator on the rows of a run, from where the round before left it.
 
@@ -173,16 +191,41 @@ def train_network(
         simulations: other rows than the task's, such as the last round's alone.
         ratios: the proposals' densities over the prior's, for closed forms.
         weights: one number per row, for weighted losses.
+        log_prior: one number per row, where a loss is to see others than the prior's.
     """
     rows = task.simulations if simulations is None else simulations
     if before is None:
         before = new_network(task, method)
     elif method.trainer.restart:
         before = before._replace(estimator=new_weights(task, method))
-    trainer = fitting(method.trainer, rows)
+    scaled = rows._replace(x=before.scaling(rows.x, task.capacity))
+    if log_prior is None:
+        log_prior = task.frame.log_prior(rows.value, rows.theta)
+    estimator, history = fit(
+        task, method.trainer, loss, before.estimator, scaled, log_prior, ratios=ratios, weights=weights
+    )
+    return before._replace(estimator=estimator), history
+
+
+def fit(
+    task: Task,
+    trainer: Trainer,
+    loss: Loss,
+    estimator: Embedded,
+    rows: Simulations,
+    log_prior: np.ndarray | None = None,
+    *,
+    ratios: Ratio | None = None,
+    weights: np.ndarray | None = None,
+) -> tuple[Embedded, History]:
+    """Train an estimator of `rows.value` given `rows.x`, whatever stands there: the roles may be swapped.
+
+    `log_prior` is the prior's at each value; None where a loss does not look at it.
+    """
+    trainer = fitting(trainer, rows)
     data = training_rows(
-        rows._replace(x=before.scaling(rows.x, task.capacity)),
-        task.frame.log_prior(rows.value, rows.theta),
+        rows,
+        np.zeros(len(rows.value)) if log_prior is None else log_prior,
         ratios,
         weights=weights,
         capacity=task.capacity,
@@ -193,8 +236,7 @@ def train_network(
     if isinstance(loss, Atomic):
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    estimator, history = trainer(task.for_training, before.estimator, loss, data, task.listen, last=task.last)
-    return before._replace(estimator=estimator), history
+    return trainer(task.for_training, estimator, loss, data, task.listen, last=task.last)
 
 
 def new_network(task: Task, method: Any) -> Network:
@@ -204,7 +246,7 @@ def new_network(task: Task, method: Any) -> Network:
 
 def new_weights(task: Task, method: Any) -> Embedded:
     """Embedding and density with the random weights that belong to this round."""
-    key = task.for_weights.child(task.number)
+    key = task.for_weights.child(task.number) if task.number else task.for_weights
     dim, settings = task.frame.prior.dim, (method.estimator, method.embedding)
     return build_members(key, *settings, dim, task.event, missing=task.missing)
 

@@ -117,7 +117,7 @@ class SNPEA:
         if network is None:
             single = MDN(1 if task.rounds > 1 else mixture.components)
             network = new_network(task, replace(self, estimator=Ensemble(single, members)))
-        elif task.number + 1 == task.rounds and mixture.components > 1:
+        elif task.number + 1 == task.rounds and _components(network) < mixture.components:
             network = network._replace(estimator=grown(task, network.estimator, mixture.components))
         rows = _of_round(task.simulations, task.number)
         network, _, history = train_weights(task, self, MaximumLikelihood(), network, simulations=rows)
@@ -157,6 +157,12 @@ def grown(task: Task, estimator: Embedded, components: int) -> Embedded:
     arrays = jnp.concatenate(weight, -2), jnp.concatenate(bias, -1)
     larger = eqx.tree_at(lambda h: (h.linear.weight, h.linear.bias), larger, arrays)
     return Embedded(estimator.embedding, larger)
+
+
+def _components(network: Network) -> int:
+    head = network.estimator.head
+    assert isinstance(head, MixtureHead)
+    return head.components
 
 
 def _quotient(estimator: Embedded, ratios: Ratio) -> Embedded:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from aptinfer.checks import suggests_keywords
 from aptinfer.methods.learning import (
@@ -110,7 +109,9 @@ class SNPEB:
         if self.own_weights:
             return np.exp(-log_ratios[rows.round, np.arange(len(rows.round))])
         shares = np.bincount(rows.round, minlength=len(log_ratios)) / len(rows.round)
-        return np.exp(-logsumexp(log_ratios, axis=0, b=shares[:, None]))
+        with np.errstate(divide="ignore"):
+            log_shares = np.log(shares)
+        return np.exp(-np.logaddexp.reduce(log_ratios + log_shares[:, None], axis=0))
 
 
 @suggests_keywords

@@ -2,3 +2,5 @@
 
 from aptinfer.posteriors.base import Posterior as Posterior
 from aptinfer.posteriors.direct import DirectPosterior as DirectPosterior
+from aptinfer.posteriors.particles import ParticlePosterior as ParticlePosterior
+from aptinfer.posteriors.sampled import SampledPosterior as SampledPosterior

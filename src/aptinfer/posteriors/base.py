@@ -5,6 +5,7 @@ the density at values inside the prior's support; and `at`, the same posterior a
 that cannot do something says so there, with the alternative.
 """
 
+import os
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Self
@@ -40,6 +41,9 @@ class Posterior(ABC):
     @abstractmethod
     def at(self, observation: np.ndarray) -> Self:
         """The same posterior at another observation, or at several along a first axis."""
+
+    def try_out(self) -> None:  # noqa: B027  # there may be nothing to try
+        """Raise if the parts of a posterior from a file do not fit together. Computes next to nothing."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,6 +120,16 @@ class Posterior(ABC):
             return np.stack([p.map(seed=seed) for p in self._each()])
         return highest_density(self, seed)
 
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the posterior to a small file of its own (safetensors), for `apt.load_posterior`.
+
+        Functions and networks of your own, in the prior or as the embedding, are not written and must be
+        passed to `apt.load_posterior` again.
+        """
+        from aptinfer.storage.saved import save
+
+        save(self, path)
+
     def mean(self) -> np.ndarray:
         return self._summary_draws.mean(axis=-2)
 
@@ -124,10 +138,7 @@ class Posterior(ABC):
 
     def quantiles(self, probabilities=(0.05, 0.5, 0.95)) -> np.ndarray:
         """Marginal quantiles: (probabilities, dim), or (probabilities, observations, dim)."""
-        q = finite_array("probabilities", probabilities)
-        if ((q < 0) | (q > 1)).any():
-            raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities!r}.")
-        return np.quantile(self._summary_draws, q, axis=-2)
+        return np.quantile(self._summary_draws, checked_probabilities(probabilities), axis=-2)
 
     def __repr__(self) -> str:
         shape = f"{len(self.observation)} observations" if self.batched else "one observation"
@@ -148,6 +159,14 @@ class Posterior(ABC):
     @cached_property
     def _summary_draws(self) -> np.ndarray:
         return self.sample(10_000, seed=0)
+
+
+def checked_probabilities(probabilities: object) -> np.ndarray:
+    """The probabilities of quantiles as an array."""
+    q = finite_array("probabilities", probabilities)
+    if ((q < 0) | (q > 1)).any():
+        raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities!r}.")
+    return q
 
 
 def check_observation(

@@ -9,11 +9,10 @@ from functools import cached_property
 import equinox as eqx
 import jax
 import numpy as np
-from jax.scipy.special import logsumexp
 
 from aptinfer.errors import SamplingError
 from aptinfer.estimators.embeddings import Embedded
-from aptinfer.estimators.ensemble import as_members, count_members
+from aptinfer.estimators.ensemble import as_members, count_members, each_member, mean_of_densities
 from aptinfer.estimators.missing import Imputed, is_masked
 from aptinfer.keys import Key, as_jax
 from aptinfer.posteriors.base import Posterior
@@ -45,19 +44,13 @@ def _draw(estimator: Embedded, x, words, size):
 @eqx.filter_jit
 def _members_log_prob(estimator: Embedded, x, values):
     """log density of every member at each value: (members, values)."""
-    weights, rest = as_members(estimator)
-
-    def member(weights):
-        return jax.vmap(eqx.combine(weights, rest)(x).log_prob)(values)
-
-    return jax.vmap(member)(weights)
+    return each_member(estimator, lambda one: jax.vmap(one(x).log_prob)(values))
 
 
 @eqx.filter_jit
 def _log_prob(estimator: Embedded, x, values):
     """log of the members' average density at each value."""
-    log_q = _members_log_prob(estimator, x, values)
-    return logsumexp(log_q, axis=0) - np.float32(np.log(log_q.shape[0]))
+    return mean_of_densities(_members_log_prob(estimator, x, values))
 
 
 def mean_log_prob(estimator: Embedded, x, value):
@@ -82,6 +75,16 @@ class DirectPosterior(Posterior):
     observation: np.ndarray
     event: tuple[int, ...]
     amortised: bool = True
+
+    def try_out(self):
+        dim = self.frame.prior.dim
+        drawn = jax.eval_shape(lambda: _draw(self.estimator, self.condition, Key((0,)).words(), 1))
+        log_q = jax.eval_shape(
+            lambda: _log_prob(self.estimator, self.condition, np.zeros((1, dim), np.float32))
+        )
+        fits = self.any_length or self.condition.shape == self.event
+        if drawn.shape[1:] != (1, dim) or log_q.shape != (1,) or not fits:
+            raise ValueError(f"it draws arrays of shape {drawn.shape} and not of {dim} parameters")
 
     @property
     def condition(self):

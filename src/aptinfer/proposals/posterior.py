@@ -13,13 +13,17 @@ from aptinfer.protocols import Draws
 
 @dataclass(frozen=True)
 class FromPosterior:
-    """Draws of a posterior, a frozen copy; `source` is the round they belong to."""
+    """Draws of a posterior, a frozen copy; `source` is the round they belong to.
+
+    `key` is that of draws which the posterior has made already; else the round brings its own.
+    """
 
     posterior: Posterior
     source: int
+    key: Key | None = None
 
     def draw(self, key: Key, n: int) -> Draws:
-        value, theta = self.posterior.draw(key, n)
+        value, theta = self.posterior.draw(self.key or key, n)
         return Draws(value.astype(np.float32), theta, np.full(n, self.source, np.int32))
 
     def log_ratio(self, value: np.ndarray, theta: np.ndarray) -> np.ndarray:

@@ -87,7 +87,7 @@ def rounds_and_exact(
     chosen = sorted({number for number in shown if number < last} | {last})
     clouds = [run.rounds[number - 1].posterior.sample(len(exact), seed=0)[:, :2] for number in chosen]
     titles = [
-        f"round {number}\n{number * run.plan.simulations:,} simulations".replace(",", "\u2009")
+        f"round {number}\n{sum(map(run.plan.size, range(number))):,} simulations".replace(",", "\u2009")
         for number in chosen
     ]
     ranges = tuple(_range(exact[:, j], None, margin=0.35) for j in range(2))

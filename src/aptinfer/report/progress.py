@@ -39,7 +39,7 @@ class _Status:
             self.number, self.doing = event.number, "proposing"
         elif isinstance(event, Simulated):
             failed = f", {event.failed} failed" if event.failed else ""
-            self.doing = f"simulated {event.done + event.failed} of {self.plan.simulations}{failed}"
+            self.doing = f"simulated {event.done + event.failed} of {self.plan.size(event.number)}{failed}"
         elif isinstance(event, Trained):
             p = event.progress
             self.doing = (

@@ -47,8 +47,8 @@ class Note(NamedTuple):
     form: str
     factor: float = 1.0
 
-    def written(self, number: float) -> str:
-        return self.form.format(self.factor * number)
+    def written(self, number: float | None) -> str:
+        return "" if number is None else self.form.format(self.factor * number)
 
 
 NOTES = (
@@ -56,7 +56,13 @@ NOTES = (
     Note("share_far", "far tails", "{:.3g} %", 100),
     Note("effective_rows", "effective rows", "{:.0f}"),
     Note("not_positive_definite", "not positive definite", "{:.0f}"),
+    Note("population", "population", "{:.0f}"),
+    Note("eps", "eps", "{:.3g}"),
+    Note("accepted", "accepted", "{:.3g} %", 100),
+    Note("effective_size", "effective draws", "{:.0f}"),
+    Note("r_hat", "R-hat", "{:.3f}"),
 )
+SHOWN = 5  # rounds at either end of a table that would be too long
 
 
 def summarise(run: "Run") -> str:
@@ -95,7 +101,7 @@ def rounds(run: "Run") -> Table:
     """What each round cost, its numbers to watch, and where its training ended.
 
     The loss is the best on validation rows, averaged over an ensemble. Round 1 scores -log q, later rounds
-    the method's own loss: compare epochs of a round, not rounds.
+    the method's own loss: compare epochs of a round, not rounds. Of many rounds the first and last are shown.
     """
     notes = [note for note in NOTES if note.name in run.rounds[-1].notes]
     trained = run.rounds[-1].history is not None
@@ -107,12 +113,15 @@ def rounds(run: "Run") -> Table:
         *(note.title for note in notes),
         *(("training ended",) if trained else ()),
     )
-    return Table(header, [_round_cells(finished, run.plan.simulations, notes) for finished in run.rounds])
+    lines = [_round_cells(finished, run.plan.size(finished.number), notes) for finished in run.rounds]
+    if len(lines) > 4 * SHOWN:
+        lines[SHOWN:-SHOWN] = [["..."] + [""] * (len(header) - 1)]
+    return Table(header, lines)
 
 
 def settings(run: "Run") -> str:
     """What was run, on one line; settings left at their defaults are not named."""
-    rows = len(run.rounds) * run.plan.simulations
+    rows = sum(map(run.plan.size, range(len(run.rounds))))
     return (
         f"{describe(run.method)}; prior on {', '.join(run.posterior.names)}; "
         f"{rows} simulations in {len(run.rounds)} rounds; seed {run.plan.seed}."
@@ -150,7 +159,7 @@ def _round_cells(finished: "RoundFinished", simulations: int, notes: list[Note])
         str(simulations),
         str(finished.failed),
         *(training or ()),
-        *(note.written(finished.notes.get(note.name, np.nan)) for note in notes),
+        *(note.written(finished.notes.get(note.name)) for note in notes),
         *((history.stop_reason,) if history else ()),
     ]
 

@@ -40,6 +40,11 @@ class Automatic:
         even_particles("Automatic particles", self.particles)
         positive_int("Automatic moves", self.moves, minimum=MOVES)
 
+    @property
+    def block(self) -> int:
+        """Draws that one call makes for about the price of a single one."""
+        return 10 * self.particles
+
     def __call__(self, key: Key, target: Target, params: Any, n: int) -> Draws:
         n = positive_int("n", n)
         key_order, key_temper, key_fit, key_move = (key.child(i) for i in range(4))

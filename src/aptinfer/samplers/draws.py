@@ -45,7 +45,11 @@ class Draws:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Settings that are called to draw; every sampler here is one."""
+    """Settings that are called to draw; every sampler here is one.
+
+    `block`, where a sampler has it, is how many draws a call makes for about the price of one. A sampler
+    whose draws have a `state` takes it as a keyword of the next call.
+    """
 
     def __call__(self, key: Key, target: Target, params: Any, n: int) -> Draws: ...
 
@@ -89,7 +93,7 @@ def from_chains(key: Key, chains: np.ndarray, n: int, notes: Mapping[str, float]
     return Draws(values, r_hat, effective, notes)
 
 
-def checked(draws: Draws, remedy: str) -> Draws:
+def checked(draws: Draws, remedy: str, *, stacklevel: int = 3) -> Draws:
     """The same draws, after a warning to the sampler's caller if they cannot be trusted."""
     enough = min(FEWEST_EFFECTIVE, len(draws.values) / 4)
     complaints = []
@@ -101,5 +105,5 @@ def checked(draws: Draws, remedy: str) -> Draws:
             f"{enough:.0f}"
         )
     if complaints:
-        warnings.warn(f"{'; '.join(complaints)}. {remedy}", SamplingWarning, stacklevel=3)
+        warnings.warn(f"{'; '.join(complaints)}. {remedy}", SamplingWarning, stacklevel=stacklevel)
     return draws

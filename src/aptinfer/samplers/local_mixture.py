@@ -115,8 +115,9 @@ def walk(
     for done in range(0, moves, MOVES):
         # Random numbers from the host: generators on the device would triple the time that compiling takes.
         u = key.child(done).generator().random((MOVES, 2, n // 2, 4 + dim), np.float32)
-        turns = np.int32(-1 if done == 0 else 0), np.int32(min(MOVES, moves - done))
-        chains = _turns(target, params, u, chains, mixture, np.float32(power), *turns)
+        first, last = -1 if done == 0 else 0, min(MOVES, moves - done)
+        run = _turns_with_host if target.prior_on_host else _turns
+        chains = run(target, params, u, chains, mixture, np.float32(power), np.int32(first), np.int32(last))
     log_l, accepted = np.asarray(chains.log_l, np.float64), float(np.mean(np.asarray(chains.accepted)))
     return Walkers(np.asarray(chains.z).reshape(n, dim), log_l.ravel(), accepted)
 
@@ -141,19 +142,42 @@ def _turns(target: Target, params: Any, uniforms, chains: _Chain, mixture: Local
     return lax.fori_loop(first, last, turn, chains)
 
 
+def _turns_with_host(target: Target, params: Any, uniforms, chains: _Chain, mixture, power, first, last):
+    """The same, asking the host for the prior's density once per turn."""
+    for i in range(first, last):
+        u = np.maximum(uniforms[i], np.float32(1e-7))
+        z, k = _proposals(np.int32(i), mixture, u, chains)
+        log_p = target.log_prior_rows(np.asarray(z).reshape(-1, z.shape[-1]))
+        log_p = log_p.reshape(z.shape[:-1]).astype(np.float32)
+        chains = _decisions(target, params, power, np.int32(i), mixture, u, chains, z, k, log_p)
+    return chains
+
+
 def _moved(
     target: Target, params: Any, power: Any, i: Array, mixture: LocalMixture, u: Array, chain: _Chain
 ) -> _Chain:
     """One chain after one move, by 4 + dim uniform numbers `u`."""
+    z, k = _proposed(i, mixture, u, chain)
+    log_p, log_l = log_terms(target, params, z)
+    return _decided(power, i, mixture, u, chain, z, k, log_p, log_l)
+
+
+def _proposed(i: Array, mixture: LocalMixture, u: Array, chain: _Chain) -> tuple[Array, Array]:
+    """Where a chain might go, and by which component. Moves alternate; -1 stays and evaluates the start."""
     dim = chain.z.shape[0]
-    first, independent = i < 0, i % 2 == 0
+    independent = i % 2 == 0
     shares = jnp.where(independent, jnp.ones_like(chain.log_r), jax.nn.softmax(chain.log_r))
     k = _chosen(shares, u[0])
     chi_squared = -2 * jnp.log(u[1] * u[2])  # with four degrees of freedom
     scale = jnp.where(independent, jnp.sqrt(FREEDOM / chi_squared), WALK / math.sqrt(dim))
     step = scale * (mixture.factors[k] @ ndtri(u[4:]))
-    z = jnp.where(first, chain.z, jnp.where(independent, mixture.centres[k], chain.z) + step)
-    log_p, log_l = log_terms(target, params, z)
+    z = jnp.where(i < 0, chain.z, jnp.where(independent, mixture.centres[k], chain.z) + step)
+    return z, k
+
+
+def _decided(power, i, mixture: LocalMixture, u, chain: _Chain, z, k, log_p, log_l) -> _Chain:
+    """The chain at `z`, or where it was."""
+    first, independent = i < 0, i % 2 == 0
     log_r = _log_components(mixture, z)
     total, new_total = jax.nn.logsumexp(chain.log_r), jax.nn.logsumexp(log_r)
     correction = jnp.where(independent, total - new_total, (log_r - new_total - chain.log_r + total)[k])
@@ -162,6 +186,21 @@ def _moved(
     taken = first | ((jnp.log(u[3]) < log_ratio) & jnp.isfinite(log_l))
     new = _Chain(z, log_p, log_l, log_r, chain.accepted + 1)
     return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, chain)
+
+
+@eqx.filter_jit
+def _proposals(i, mixture: LocalMixture, u, chains: _Chain):
+    return jax.vmap(jax.vmap(functools.partial(_proposed, i), in_axes=(None, 0, 0)))(mixture, u, chains)
+
+
+@eqx.filter_jit
+def _decisions(target: Target, params: Any, power, i, mixture: LocalMixture, u, chains: _Chain, z, k, log_p):
+    def one(mixture, u, chain, z, k, log_p):
+        _, log_l = log_terms(target, params, z)
+        log_l = jnp.where(jnp.isfinite(log_p), log_l, -jnp.inf)
+        return _decided(power, i, mixture, u, chain, z, k, log_p, log_l)
+
+    return jax.vmap(jax.vmap(one, in_axes=(None, 0, 0, 0, 0, 0)))(mixture, u, chains, z, k, log_p)
 
 
 def _chosen(shares: Array, u: Array) -> Array:

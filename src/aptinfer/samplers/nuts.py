@@ -14,7 +14,7 @@ from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key, as_jax
 from aptinfer.samplers.draws import Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
-from aptinfer.samplers.target import Target, log_density
+from aptinfer.samplers.target import Target, log_density, refuse_prior_on_host
 
 RECORDS = 100  # of each chain: at least, for R-hat, and in one call of the compiled program at most
 
@@ -48,8 +48,14 @@ class NUTS:
         positive_int("NUTS warmup", self.warmup, minimum=20)
         positive_int("NUTS doublings", self.doublings)
 
+    @property
+    def block(self) -> int:
+        """Draws that one call makes for the price of a single one."""
+        return self.chains * RECORDS
+
     def __call__(self, key: Key, target: Target, params: Any, n: int) -> Draws:
         n = positive_int("n", n)
+        refuse_prior_on_host(target, "NUTS")
         _blackjax()
         key_order, key_start, key_warm, key_draw = (key.child(i) for i in range(4))
         # In JAX's default precision, whatever the user chose: BlackJAX computes in no other.

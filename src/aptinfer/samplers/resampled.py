@@ -25,6 +25,11 @@ class Resampled:
     def __post_init__(self):
         positive_int("Resampled candidates", self.candidates)
 
+    @property
+    def block(self) -> int:
+        """Draws that one call makes for the price of a single one."""
+        return self.candidates
+
     def __call__(self, key: Key, target: Target, params: Any, n: int) -> Draws:
         draws = self.starts(key, target, params, positive_int("n", n))
         return checked(draws, "The posterior is much narrower than the prior: let Automatic() sample.")

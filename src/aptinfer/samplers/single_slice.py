@@ -13,7 +13,12 @@ from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key
 from aptinfer.samplers import slice_kernel
 from aptinfer.samplers.draws import Draws, agreement, checked
-from aptinfer.samplers.target import Target, log_likelihoods, possible_prior_draws
+from aptinfer.samplers.target import (
+    Target,
+    log_likelihoods,
+    possible_prior_draws,
+    refuse_prior_on_host,
+)
 
 FEWEST_RECORDS = 100  # so that R-hat and effective size can be told
 
@@ -41,10 +46,16 @@ class SingleSlice:
         positive_int("SingleSlice tune", self.tune)
         positive_int("SingleSlice warmup", self.warmup, minimum=0)
 
+    @property
+    def block(self) -> int:
+        """Draws of one call; the next one goes on where the chain is. The paper's rounds have as many."""
+        return 1000
+
     def __call__(
         self, key: Key, target: Target, params: Any, n: int, *, state: slice_kernel.Chains | None = None
     ) -> Draws:
         n = positive_int("n", n)
+        refuse_prior_on_host(target, "SingleSlice")
         key_start, key_tune, key_warm, key_draw = (key.child(i) for i in range(4))
         if state is None:
             z, _ = possible_prior_draws(key_start, target, params, 1)

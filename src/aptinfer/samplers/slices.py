@@ -10,7 +10,7 @@ from aptinfer.keys import Key
 from aptinfer.samplers import slice_kernel
 from aptinfer.samplers.draws import Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
-from aptinfer.samplers.target import Target
+from aptinfer.samplers.target import Target, refuse_prior_on_host
 
 FEWEST_RECORDS = 40  # of each chain: R-hat compares their halves
 
@@ -41,8 +41,14 @@ class Slice:
         positive_int("Slice tune", self.tune)
         positive_int("Slice warmup", self.warmup, minimum=0)
 
+    @property
+    def block(self) -> int:
+        """Draws that one call makes for the price of a single one."""
+        return self.chains * FEWEST_RECORDS
+
     def __call__(self, key: Key, target: Target, params: Any, n: int) -> Draws:
         n = positive_int("n", n)
+        refuse_prior_on_host(target, "Slice")
         key_order, key_start, key_tune, key_warm, key_draw = (key.child(i) for i in range(5))
         z = self.start.starts(key_start, target, params, self.chains).values
         state = slice_kernel.tuned(key_tune, target, params, z, tune=self.tune, sweeps=self.thin)

@@ -38,6 +38,7 @@ class Target(ABC):
     """
 
     dim: int
+    prior_on_host: bool = False  # whether `log_prior` cannot be compiled: see `HostPrior`
 
     @abstractmethod
     def log_likelihood(self, params: Any, z: Vector) -> Scalar:
@@ -56,6 +57,10 @@ class Target(ABC):
         """`n` draws of the prior, (n, dim), on the host."""
         return rng.standard_normal((n, self.dim))
 
+    def log_prior_rows(self, z: np.ndarray) -> np.ndarray:
+        """log p of each row of z (n, dim), on the host; for targets with `prior_on_host` only."""
+        raise NotImplementedError
+
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
         if (cls.log_prior is Target.log_prior) != (cls.draw_prior is Target.draw_prior):
@@ -63,6 +68,37 @@ class Target(ABC):
                 f"{cls.__name__} must define both log_prior and draw_prior, or neither for N(0, I): samplers "
                 f"start from draws of the prior."
             )
+
+
+class HostPrior(Target):
+    """A target whose prior is a function of the user's that only the host can call.
+
+    A subclass brings `log_prior_rows` and `draw_prior`. Compiled programs see a flat prior, and samplers that
+    move particles (`Automatic`, `TemperedSMC`) or weigh them (`Resampled`) ask the host between two moves. A
+    callback out of a compiled program would be simpler, and would hang on a machine with a single core as
+    soon as the user's function calls JAX itself.
+    """
+
+    prior_on_host = True
+
+    def log_prior(self, z):
+        return jnp.zeros((), z.dtype)
+
+    @abstractmethod
+    def log_prior_rows(self, z: np.ndarray) -> np.ndarray: ...
+
+    @abstractmethod
+    def draw_prior(self, rng: np.random.Generator, n: int) -> np.ndarray: ...
+
+
+def refuse_prior_on_host(target: Target, sampler: str) -> None:
+    """For samplers whose every evaluation is compiled."""
+    if target.prior_on_host:
+        raise TypeError(
+            f"{sampler} evaluates the prior inside compiled programs, and this prior is a function that "
+            f"only the host can call. Let samplers.Automatic() sample, or give the prior as apt.Prior, "
+            f"apt.box or apt.gaussian and stay in latent space."
+        )
 
 
 def log_terms(target: Target, params: Any, z: Vector) -> tuple[Scalar, Scalar]:
@@ -80,10 +116,34 @@ def log_density(target: Target, params: Any, z: Vector) -> Scalar:
     return log_p + log_l
 
 
-@eqx.filter_jit
-def log_likelihoods(target: Target, params: Any, z: Any) -> Float[Array, " n"]:
+def log_likelihoods(target: Target, params: Any, z: np.ndarray) -> np.ndarray:
     """log L of each row of z (n, dim); -inf where the posterior is impossible."""
-    return jax.vmap(lambda z: log_terms(target, params, z)[1])(z)
+    return log_terms_rows(target, params, z)[1]
+
+
+def log_densities(target: Target, params: Any, z: np.ndarray) -> np.ndarray:
+    """log π of each row of z (n, dim), up to a constant; in blocks, so that any number compiles once."""
+    out = []
+    for start in range(0, len(z), BLOCK):
+        part = np.asarray(z[start : start + BLOCK], np.float32)
+        padded = np.concatenate([part, np.repeat(part[:1], BLOCK - len(part), axis=0)])
+        out.append(np.sum(log_terms_rows(target, params, padded), axis=0)[: len(part)])
+    return np.concatenate(out)
+
+
+def log_terms_rows(target: Target, params: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log p and log L of each row of z (n, dim) in float64, both -inf where either is not finite."""
+    log_p, log_l = (np.asarray(term, np.float64) for term in _log_terms(target, params, z))
+    if target.prior_on_host:
+        log_p = target.log_prior_rows(np.asarray(z))
+        possible = np.isfinite(log_p) & np.isfinite(log_l)
+        log_p, log_l = np.where(possible, log_p, -np.inf), np.where(possible, log_l, -np.inf)
+    return log_p, log_l
+
+
+@eqx.filter_jit
+def _log_terms(target: Target, params: Any, z: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    return jax.vmap(lambda z: log_terms(target, params, z))(z)
 
 
 def possible_prior_draws(
@@ -103,7 +163,7 @@ def possible_prior_draws(
                 f"{type(target).__name__}.draw_prior(rng, {BLOCK}) must return shape "
                 f"({BLOCK}, {target.dim}); got {z.shape}."
             )
-        log_l = np.asarray(log_likelihoods(target, params, z), np.float64)
+        log_l = log_likelihoods(target, params, z)
         possible = np.isfinite(log_l)
         draws.append(z[possible])
         heights.append(log_l[possible])

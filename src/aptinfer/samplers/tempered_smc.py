@@ -29,6 +29,11 @@ class TemperedSMC:
     def __post_init__(self):
         even_particles("TemperedSMC particles", self.particles)
 
+    @property
+    def block(self) -> int:
+        """Draws of one population."""
+        return self.particles
+
     def __call__(self, key: Key, target: Target, params: Any, n: int) -> Draws:
         draws = self.starts(key, target, params, positive_int("n", n))
         return checked(draws, f"Take more particles: TemperedSMC(particles={10 * self.particles}).")
