@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from aptinfer.epochs import neighbours
 from aptinfer.estimators.mdn import LOG_DIAGONAL, MDN, MixtureHead
 from aptinfer.estimators.mog import GaussianTerms, HostMixture, Mixture, density_ratio
 from aptinfer.methods.losses import (
@@ -19,7 +20,6 @@ from aptinfer.methods.losses import (
     MixtureProposal,
     WeightedLikelihood,
 )
-from aptinfer.train import _neighbours
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
@@ -226,7 +226,7 @@ def _gradients(loss, head, ratios, x, log_prior, source, candidates, weights):
 def t_statistics(loss, rows: Rows, head, *, weights=None, contrasts=None, no_prior=False) -> np.ndarray:
     """|mean| / standard error of the gradient over batches, for every parameter that has one."""
     # A row's own value first, its contrasts after it, as the trainer arranges them.
-    candidates = rows.z[:, _neighbours(ROWS, loss.atoms)] if contrasts is None else contrasts
+    candidates = rows.z[:, neighbours(ROWS, loss.atoms)] if contrasts is None else contrasts
     log_prior = normal_log_prob(candidates) * (0.0 if no_prior else 1.0)
     weights = np.ones(rows.source.shape) if weights is None else weights
     x, log_prior, candidates, weights = (np.float32(a) for a in (rows.x, log_prior, candidates, weights))

@@ -48,6 +48,14 @@ def test_example_meets_the_exact_posterior(capsys):
     assert "exact mean" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_example_of_images_finds_the_truth(capsys):
+    example = runpy.run_path(str(ROOT / "examples" / "02_images.py"))
+    error = example["main"](rounds=2, simulations=300)
+    assert np.abs(error).max() < 3  # posterior standard deviations
+    assert "log10_mu" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document):
     links = re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ def test_the_last_state_follows_the_equations():
     network, features = build_embedding(apt.GRU(units=4), jax.random.key(0), (7, 2))
     assert features == 4
     x = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
-    cell = network.cell  # pyright: ignore[reportAttributeAccessIssue]
+    cell = network.cells[0]  # pyright: ignore[reportAttributeAccessIssue]
     into, own, bias = (np.asarray(a, np.float64) for a in (cell.weight_ih, cell.weight_hh, cell.bias))
     bias_new = np.asarray(cell.bias_n, np.float64)
 

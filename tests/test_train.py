@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from aptinfer.epochs import neighbours
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import member
@@ -18,7 +19,7 @@ from aptinfer.keys import Key
 from aptinfer.methods.losses import Atomic, Loss, MaximumLikelihood
 from aptinfer.protocols import Simulations
 from aptinfer.rows import TrainingRows, training_rows
-from aptinfer.train import Trainer, _neighbours
+from aptinfer.train import Trainer
 
 pytestmark = pytest.mark.usefixtures("quick")  # and not `strict`: optax itself mixes dtypes
 
@@ -127,7 +128,7 @@ def test_rows_never_change_sides_when_more_arrive():
 
 @pytest.mark.parametrize(("batch", "atoms"), [(7, 1), (7, 3), (10, 10)])
 def test_candidates_start_with_the_row_and_never_repeat(batch, atoms):
-    near = _neighbours(batch, atoms)
+    near = neighbours(batch, atoms)
     assert near.shape == (batch, atoms)
     np.testing.assert_array_equal(near[:, 0], np.arange(batch))
     assert all(len(set(row)) == atoms for row in near)

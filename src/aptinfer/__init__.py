@@ -69,7 +69,11 @@ _WHERE = {
     "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "CNN": "estimators.convolutions",
+    "Conv1D": "estimators.series",
     "GRU": "estimators.recurrent",
+    "Transformer": "estimators.attention",
+    "DeepSet": "estimators.sets",
+    "SetTransformer": "estimators.attention",
     "ResidualMLP": "estimators.embeddings",
     "MLP": "estimators.embeddings",
     "Flatten": "estimators.embeddings",
@@ -106,6 +110,8 @@ if TYPE_CHECKING:
     from aptinfer.errors import SamplingWarning as SamplingWarning
     from aptinfer.errors import SimulationError as SimulationError
     from aptinfer.errors import TrainingError as TrainingError
+    from aptinfer.estimators.attention import SetTransformer as SetTransformer
+    from aptinfer.estimators.attention import Transformer as Transformer
     from aptinfer.estimators.autoregressive import AutoregressiveMixture as AutoregressiveMixture
     from aptinfer.estimators.convolutions import CNN as CNN
     from aptinfer.estimators.embeddings import MLP as MLP
@@ -117,6 +123,8 @@ if TYPE_CHECKING:
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.ratio import RatioNetwork as RatioNetwork
     from aptinfer.estimators.recurrent import GRU as GRU
+    from aptinfer.estimators.series import Conv1D as Conv1D
+    from aptinfer.estimators.sets import DeepSet as DeepSet
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
     from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline

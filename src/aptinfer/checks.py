@@ -99,7 +99,9 @@ def numeric_array(name: str, value: object) -> np.ndarray:
         ) from None
 
 
-def finite_array(name: str, value: object) -> np.ndarray:
+def finite_array(
+    name: str, value: object, advice: str = "Remove or repair them before inference."
+) -> np.ndarray:
     """`value` as a float64 array without NaN or infinity."""
     array = numeric_array(name, value)
     bad = np.argwhere(~np.isfinite(array))
@@ -107,6 +109,6 @@ def finite_array(name: str, value: object) -> np.ndarray:
         where = tuple(int(i) for i in bad[0])
         raise ValueError(
             f"{name} must be finite; {len(bad)} of {array.size} entries are NaN or infinite, the "
-            f"first at index {where}. Remove or repair them before inference."
+            f"first at index {where}. {advice}"
         )
     return array

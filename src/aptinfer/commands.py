@@ -137,7 +137,7 @@ class CommandSimulator(BaseSimulator):
         except (OSError, ValueError, EOFError) as error:
             how = f"no {self.format} numbers in its {self.output or 'standard output'}: {error}"
             return Outcome(index, None, Status.INVALID, f"{how}\n{words}".strip(), seconds)
-        return judged(index, x, seconds)
+        return judged(index, x, seconds, missing=self.missing)
 
     def _finished(self, command: list[str], folder: Path, written: Path, seed: int) -> int | None:
         """Run the program to its end and return its code; None if it took too long."""

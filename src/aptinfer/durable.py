@@ -41,6 +41,10 @@ class Kept(NamedTuple):
     plan: Plan
 
     @property
+    def missing(self) -> bool:
+        return bool(self.written.get("missing"))
+
+    @property
     def shared(self) -> dict[str, Any]:
         return {"frame": self.frame}
 
@@ -115,7 +119,7 @@ def _opened(path: Path, shared: Mapping[str, Any], yours: Mapping[str, Any]) -> 
 
 def same_simulator(file: object, kept: Kept, simulator: object) -> BaseSimulator:
     """The simulator, if it can go on with this run: of the same kind, in chunks of the same size."""
-    found = as_simulator(simulator).named(kept.prior.names)
+    found = as_simulator(simulator, missing=kept.missing).named(kept.prior.names)
     now = {"kind": type(found).__name__, "chunk": found.chunk, "dtype": np.dtype(found.dtype).name}
     before = {name: kept.written["simulator"].get(name) for name in now}
     _refuse(run_path(file), "simulator", before, now)

@@ -13,9 +13,9 @@ import numpy as np
 
 from aptinfer.checks import finite_array, numeric_array, suggests_keywords
 from aptinfer.posteriors.base import check_observation
-from aptinfer.protocols import UNKNOWN_SOURCE, Draws, Outcome, Status, Store
-from aptinfer.sequential import Plan, first_draws
-from aptinfer.spaces import Frame
+from aptinfer.protocols import UNKNOWN_SOURCE, Draws, Store
+from aptinfer.sequential import Plan, Problem, first_draws
+from aptinfer.simulators import judged
 
 
 @suggests_keywords
@@ -37,7 +37,7 @@ class Done:
     from_prior: bool = False
 
 
-def as_done(value: object, frame: Frame, method: Any, observation: np.ndarray) -> Done:
+def as_done(value: object, problem: Problem, method: Any) -> Done:
     """`value`, a `Done` or a pair (theta, x), checked against the prior, the method and x_o."""
     if isinstance(value, tuple) and len(value) == 2:
         value = Done(*value)
@@ -47,10 +47,11 @@ def as_done(value: object, frame: Frame, method: Any, observation: np.ndarray) -
             f"of the prior; got {type(value).__name__}."
         )
     theta, x = finite_array("theta of simulations_done", value.theta), numeric_array("x", value.x)
-    dim = frame.prior.dim
+    prior = problem.frame.prior
+    dim = prior.dim
     if theta.ndim != 2 or theta.shape[1] != dim or not len(theta):
         raise ValueError(
-            f"theta of simulations_done must have shape (n, {dim}) for parameters {frame.prior.names}; got "
+            f"theta of simulations_done must have shape (n, {dim}) for parameters {prior.names}; got "
             f"{theta.shape}."
         )
     x = x[:, None] if x.ndim == 1 else x
@@ -59,8 +60,9 @@ def as_done(value: object, frame: Frame, method: Any, observation: np.ndarray) -
             f"simulations_done has {len(theta)} rows of theta and {len(x)} of x: give one x for each theta, "
             f"NaN for simulations that failed."
         )
-    check_observation("x_o", observation, x.shape[1:])
-    outside = ~frame.prior.contains(theta)
+    gaps = {"missing": problem.missing, "any_length": problem.any_length}
+    check_observation("x_o", problem.observation, x.shape[1:], **gaps)
+    outside = ~prior.contains(theta)
     if outside.any():
         raise ValueError(
             f"{outside.sum()} of {len(theta)} theta of simulations_done lie outside the prior's support, the "
@@ -75,20 +77,13 @@ def as_done(value: object, frame: Frame, method: Any, observation: np.ndarray) -
     return Done(theta, x, value.from_prior)
 
 
-def begin_with(store: Store, done: Done, frame: Frame, plan: Plan) -> None:
+def begin_with(store: Store, done: Done, problem: Problem, plan: Plan) -> None:
     """Begin the first round with rows that have their outcomes already; a run begun before is left alone."""
     if store.sizes():
         return
-    n = len(done.theta)
-    source = np.full(n, 0 if done.from_prior else UNKNOWN_SOURCE, np.int32)
+    frame = problem.frame
+    source = np.full(len(done.theta), 0 if done.from_prior else UNKNOWN_SOURCE, np.int32)
     given = Draws(frame.from_theta(done.theta).astype(np.float32), done.theta, source)
     fresh = first_draws(frame, plan)
     store.plan(0, lambda: Draws(*(np.concatenate(columns) for columns in zip(given, fresh, strict=True))))
-    finite = np.isfinite(done.x).reshape(n, -1).all(axis=1)
-    store.record([_outcome(i, x, ok) for i, (x, ok) in enumerate(zip(done.x, finite, strict=True))])
-
-
-def _outcome(index: int, x: np.ndarray, finite: bool) -> Outcome:
-    if finite:
-        return Outcome(index, x, Status.DONE, "", 0.0)
-    return Outcome(index, None, Status.INVALID, "given with NaN or infinity", 0.0)
+    store.record([judged(i, x, 0.0, missing=problem.missing) for i, x in enumerate(done.x)])

@@ -19,7 +19,7 @@ from aptinfer.durable import (
 from aptinfer.executors import as_executor
 from aptinfer.protocols import Executor
 from aptinfer.run import Run, carry_on
-from aptinfer.sequential import FEWEST_ROWS, Event, Plan, Problem, RoundFinished, more_prior_draws
+from aptinfer.sequential import FEWEST_ROWS, Event, Plan, RoundFinished, as_seen_by, more_prior_draws
 from aptinfer.storage.runfile import RunFile
 
 
@@ -75,7 +75,7 @@ def resume(
     if hasattr(kept.method, "check_run"):
         kept.method.check_run(plan.rounds, plan.simulations, kept.observation)
     enable_compilation_cache()
-    problem = Problem(kept.frame, found, kept.observation)
+    problem = as_seen_by(kept.method, kept.frame, found, kept.observation, missing=kept.missing)
     with writer_of(file, kept) as store:
         if plan != kept.plan:
             store.set_plan(written_plan(plan))
@@ -100,7 +100,7 @@ def open(file: str | os.PathLike, *, prior: object = None, method: Any = None) -
     reader = reader_of(file, kept)
     rounds = checked_rounds(run_path(file), reader.finished()[0])
     ended = len(rounds) >= kept.plan.rounds or (rounds and rounds[-1].complete)
-    problem = Problem(kept.frame, None, kept.observation)
+    problem = as_seen_by(kept.method, kept.frame, None, kept.observation, missing=kept.missing)
     return Run(problem, kept.method, kept.plan, rounds, reader, interrupted=not ended)
 
 

@@ -19,10 +19,11 @@ class TrainingRows(eqx.Module):
     `train` and `validation` are lists of row numbers; entries beyond their counts are padding. Failed
     rows appear in them only for losses with contrasts, where their parameters stay as candidates and
     are never the true answer (`done` is false): dropping them would over-weight parameters that often fail.
+    `x` is None where it is too large for the device; the x of a batch are then handed in.
     """
 
     value: Float[Array, "capacity dim"]
-    x: Float[Array, "capacity *event"]
+    x: Float[Array, "capacity *event"] | None
     log_prior: Float[Array, " capacity"]
     source: Int[Array, " capacity"]
     done: Bool[Array, " capacity"]
@@ -34,12 +35,20 @@ class TrainingRows(eqx.Module):
     share_done: Float[Array, ""]
     ratios: Ratio | None
 
-    def batch(self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"]) -> Batch:
+    def batch(
+        self, index: Int[Array, " batch"], candidates: Int[Array, "batch atoms"], x: Array | None = None
+    ) -> Batch:
         source = self.source[index]
         ratio = None if self.ratios is None else jax.tree.map(lambda a: a[source], self.ratios)
         log_prior, weight = self.log_prior[candidates], self.weight[index]
         value = self.value[candidates]
-        return Batch(self.x[index], value, log_prior, source == 0, weight, ratio, self.n_train)
+        if x is None:
+            assert self.x is not None
+            x = self.x[index]
+        return Batch(x, value, log_prior, source == 0, weight, ratio, self.n_train)
+
+    def without_x(self) -> "TrainingRows":
+        return eqx.tree_at(lambda rows: rows.x, self, None)
 
 
 def training_rows(
@@ -55,17 +64,18 @@ def training_rows(
 ) -> TrainingRows:
     """A run's rows, padded to `capacity`, as NumPy arrays that a device can take.
 
-    `weights` belong to weighted losses, one per row; `validates` says by their numbers which rows are held
-    back; `rng` orders the validation candidates.
+    The x of a row that is not `done` is never used, but must be finite, so that its gradient is too before it
+    is masked; x may already be padded. `weights` belong to weighted losses, one per row; `validates` says by
+    their numbers which rows are held back; `rng` orders the validation candidates.
     """
     index = np.arange(len(simulations.done))
-    x = simulations.x.copy()
-    x[~simulations.done] = 0.0  # never used; a harmless number keeps its gradient finite before it is masked
     usable = index if contrasts else index[simulations.done]
     held_back = validates(usable)
     train, validation = usable[~held_back], rng.permutation(usable[held_back])
 
     def padded(array, dtype) -> Any:
+        if len(array) == capacity and array.dtype == dtype:
+            return array  # large data are not copied
         out = np.zeros((capacity, *np.shape(array)[1:]), dtype)
         out[: len(array)] = array
         return out
@@ -75,7 +85,7 @@ def training_rows(
 
     return TrainingRows(
         value=padded(simulations.value, np.float32),
-        x=padded(x, np.float32),
+        x=padded(simulations.x, np.float32),
         log_prior=padded(log_prior, np.float32),
         source=padded(simulations.source, np.int32),
         done=padded(simulations.done, bool),

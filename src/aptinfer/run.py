@@ -8,11 +8,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from aptinfer.caching import enable_compilation_cache
 from aptinfer.checks import (
-    finite_array,
     optional_function,
     positive_int,
     share,
@@ -24,7 +21,9 @@ from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
 from aptinfer.given import as_done, begin_with
 from aptinfer.methods.apt import APT
+from aptinfer.methods.learning import check_embedding
 from aptinfer.posteriors import Posterior
+from aptinfer.posteriors.base import check_observation
 from aptinfer.priors import as_prior
 from aptinfer.protocols import Executor, Outcome, Simulations, Store, StoreReader
 from aptinfer.report.progress import display
@@ -35,6 +34,7 @@ from aptinfer.sequential import (
     Problem,
     RoundFinished,
     State,
+    as_seen_by,
     state_of,
     step,
 )
@@ -107,6 +107,7 @@ def infer(
     rounds: int | None = None,
     simulations: int = 1000,
     seed: int = 0,
+    missing: bool = False,
     progress: bool = True,
     simulations_done: object = None,
     file: str | os.PathLike | None = None,
@@ -127,10 +128,12 @@ def infer(
             `apt.SyntheticLikelihood`.
         simulations: simulations per round.
         seed: equal seeds give equal results.
+        missing: NaN in x and x_o stands for an entry that is missing, or for the padding of a series or set
+            that is shorter than others. Otherwise NaN is a failed simulation.
         progress: show a live display when the output is a terminal.
         simulations_done: simulations made elsewhere, a pair (theta, x), all of them: theta may have been
             chosen in any way, but rows must not have been filtered by x; x of failed ones is NaN. For draws
-            of the prior, `apt.Done(theta, x, from_prior=True)`; then with `simulations=0`, if nothing is to be added.
+            of the prior, `apt.Done(theta, x, from_prior=True)`, also without any new ones, `simulations=0`.
         file: where to keep the run, such as "model.apt", so that it survives anything: `apt.resume` carries
             on, and so does this same call. `apt.open` reads it, also meanwhile.
         executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
@@ -157,7 +160,7 @@ def infer(
     optional_function("stop", stop, "apt.WhenSettled()")
     optional_function("listen", listen, "print")
     prior = as_prior(prior)
-    simulator = as_simulator(simulator).named(prior.names)
+    simulator = as_simulator(simulator, missing=_missing(missing, method)).named(prior.names)
     usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
     rounds = positive_int("rounds", usual if rounds is None else rounds)
     if method.one_round and rounds > 1:
@@ -175,18 +178,21 @@ def infer(
     if only_given and rounds > 1:
         raise ValueError(f"simulations=0 leaves nothing to simulate in {rounds} rounds: give rounds=1.")
     plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
-    observation = np.atleast_1d(finite_array("x_o", x_o))
+    observation = check_observation("x_o", x_o, None, missing=missing)
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
     if hasattr(method, "check_run"):
         method.check_run(rounds, simulations, observation)
-    problem = Problem(frame, simulator, observation)
-    done = None if simulations_done is None else as_done(simulations_done, frame, method, observation)
+    if getattr(method, "embeds_x", False):
+        check_embedding(method, observation.shape, missing=missing)
+    problem = as_seen_by(method, frame, simulator, observation, missing=missing)
+    done = None if simulations_done is None else as_done(simulations_done, problem, method)
 
     enable_compilation_cache()
-    with nullcontext(MemoryStore()) if file is None else begin(file, problem, method, plan) as store:
+    rows = plan.capacity + (len(done.theta) if done else 0)
+    with nullcontext(MemoryStore(rows)) if file is None else begin(file, problem, method, plan) as store:
         if done is not None:
-            begin_with(store, done, frame, plan)
+            begin_with(store, done, problem, plan)
         return carry_on(problem, method, plan, store, executor, progress, stop, listen)
 
 
@@ -231,6 +237,18 @@ def carry_on(
                 error.add_note(f"The {len(finished)} rounds finished before are kept in this error's `run`.")
             raise
     return Run(problem, method, plan, tuple(finished), store)
+
+
+def _missing(missing: object, method: Any) -> bool:
+    """Whether NaN stands for missing data, which the method must be able to learn from."""
+    if not isinstance(missing, bool):
+        raise TypeError(f"missing must be True or False, got {missing!r}.")
+    if missing and not getattr(method, "embeds_x", False):
+        raise ValueError(
+            f"missing=True: {type(method).__name__} cannot learn from data with missing entries. Use a "
+            f"method that embeds x, such as apt.APT() or apt.NPE()."
+        )
+    return missing
 
 
 def _interrupted(problem, method, plan, finished, store, state: State) -> Run:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aptinfer.errors import SimulationError
+from aptinfer.estimators.missing import is_masked
 from aptinfer.keys import Key
 from aptinfer.methods.learning import Task
 from aptinfer.posteriors.base import Posterior, check_observation
@@ -29,11 +30,24 @@ _THETA, _X, _WEIGHTS, _TRAINING = range(4)  # branches of a run's key
 
 
 class Problem(NamedTuple):
-    """What the user brings, in the coordinates of the method. A run that is only read has no simulator."""
+    """What the user brings, in the coordinates of the method. A run that is only read has no simulator.
+
+    `missing` says that entries of x may be NaN; `any_length` that x_o may be longer than the simulator's x.
+    """
 
     frame: Frame
     simulator: BaseSimulator | None
     observation: np.ndarray
+    missing: bool = False
+    any_length: bool = False
+
+
+def as_seen_by(
+    method: Any, frame: Frame, simulator: BaseSimulator | None, observation: np.ndarray, *, missing: bool
+) -> Problem:
+    """The problem of a settled method, whose embedding decides whether x_o may be longer."""
+    any_length = missing and is_masked(method.embedding)
+    return Problem(frame, simulator, observation, missing, any_length)
 
 
 class Plan(NamedTuple):
@@ -160,6 +174,7 @@ def step(
         for_weights=root.child(_WEIGHTS),
         for_training=root.child(_TRAINING, number),
         listen=lambda progress: listen(Trained(number, progress)),
+        missing=problem.missing,
     )
     learned = method.learn(task, state.memory)
     kinds = {status: n for status, n in tally.endings.items() if status is not Status.DONE}
@@ -188,7 +203,7 @@ def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> Tal
     if len(rows.index):
         outcomes = executor(problem.simulator, Key((plan.seed, _X)).integer(), rows)
         # Closed at once, not when Python gets round to it: what runs elsewhere must end before we go on.
-        with closing(_compared(outcomes, problem.observation)) as compared:
+        with closing(_compared(outcomes, problem)) as compared:
             for group in batched(counted(compared)):
                 store.record(group)
                 listen(Simulated(number, tally.done, tally.failed))
@@ -222,13 +237,19 @@ def _check_endings(plan: Plan, number: int, tally: Tally) -> None:
         )
 
 
-def _compared(outcomes: Iterable[Outcome], observation: np.ndarray) -> Generator[Outcome, None, None]:
+def _compared(outcomes: Iterable[Outcome], problem: Problem) -> Generator[Outcome, None, None]:
     """The outcomes; x_o is compared with the first that has data, before any other is waited for."""
     compared = False
     try:
         for outcome in outcomes:
             if outcome.x is not None and not compared:
-                check_observation("x_o", observation, outcome.x.shape)
+                check_observation(
+                    "x_o",
+                    problem.observation,
+                    outcome.x.shape,
+                    missing=problem.missing,
+                    any_length=problem.any_length,
+                )
                 compared = True
             yield outcome
     finally:

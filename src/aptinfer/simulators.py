@@ -3,6 +3,7 @@
 This module is imported by worker processes: it must not import JAX until a JAX simulator runs.
 """
 
+import copy
 import inspect
 import threading
 import time
@@ -27,10 +28,12 @@ class BaseSimulator(ABC):
         chunk: rows simulated in one call. Chunks start at multiples of `chunk` in the run's numbering,
             so results do not depend on how executors group them.
         dtype: floating type in which the function gets theta.
+        missing: whether NaN among the data is an entry that is missing; otherwise it is a failure.
     """
 
     chunk: int
     dtype: type = np.float64
+    missing: bool = False
 
     def __init__(self, function: Callable):
         if not callable(function):
@@ -75,7 +78,7 @@ class FunctionSimulator(BaseSimulator):
             x = _called(self, rng, theta.copy())
         except (Exception, SystemExit) as error:
             return failed(index, error, time.perf_counter() - started)
-        return judged(index, x, time.perf_counter() - started)
+        return judged(index, x, time.perf_counter() - started, missing=self.missing)
 
 
 @suggests_keywords
@@ -115,7 +118,8 @@ class BatchSimulator(BaseSimulator):
                 f"BatchSimulator's function got theta of shape {theta.shape} and must return x with "
                 f"{self.chunk} rows along the first axis; it returned shape {came}."
             )
-        return [judged(int(i), x[slot], seconds) for i, slot in zip(rows.index, slots, strict=True)]
+        pairs = zip(rows.index, slots, strict=True)
+        return [judged(int(i), x[slot], seconds, missing=self.missing) for i, slot in pairs]
 
 
 @suggests_keywords
@@ -185,12 +189,16 @@ class JaxSimulator(BaseSimulator):
         x = np.asarray(x)[slots]
         seconds = (time.perf_counter() - started) / len(rows.index)
         pairs = zip(rows.index, x, strict=True)
-        return [judged(int(i), value, seconds) for i, value in pairs]
+        return [judged(int(i), value, seconds, missing=self.missing) for i, value in pairs]
 
 
-def as_simulator(simulator: object) -> BaseSimulator:
+def as_simulator(simulator: object, *, missing: bool = False) -> BaseSimulator:
     """The simulator itself, or a user's plain function wrapped for one draw per call."""
-    return simulator if isinstance(simulator, BaseSimulator) else FunctionSimulator(simulator)  # pyright: ignore
+    known = simulator if isinstance(simulator, BaseSimulator) else FunctionSimulator(simulator)  # pyright: ignore
+    if missing:
+        known = copy.copy(known)
+        known.missing = True
+    return known
 
 
 def in_order(rows: Rows) -> Rows:
@@ -244,8 +252,8 @@ def failed(index: int, error: BaseException, seconds: float) -> Outcome:
     return Outcome(index, None, status, "".join(traceback.format_exception(error)), seconds)
 
 
-def judged(index: int, x: object, seconds: float) -> Outcome:
-    """An outcome from what a simulator returned."""
+def judged(index: int, x: object, seconds: float, *, missing: bool = False) -> Outcome:
+    """An outcome from what a simulator returned; with `missing`, some of its entries may be NaN."""
     if x is None:
         return Outcome(index, None, Status.INVALID, "returned None", seconds)
     if type(x) is np.ndarray and x.dtype.char in "fd":
@@ -258,12 +266,25 @@ def judged(index: int, x: object, seconds: float) -> Outcome:
                 f"the simulator returned {type(x).__name__} {str(x)[:60]!r} for row {index}; it must return "
                 f"numbers: an array (vector, series or image) or a scalar, or None for a failed simulation."
             ) from None
-    if not np.isfinite(array).all():
-        return Outcome(index, None, Status.INVALID, "returned NaN or infinity", seconds)
+    if fault := _fault(array, missing):
+        return Outcome(index, None, Status.INVALID, fault, seconds)
     # Images of float32 stay float32: float64 would double their memory for nothing.
     single = getattr(x, "dtype", None) == np.float32
-    copy = np.array(array, np.float32 if single else np.float64, ndmin=1)
-    return Outcome(index, copy, Status.DONE, "", seconds)
+    kept = np.array(array, np.float32 if single else np.float64, ndmin=1)
+    return Outcome(index, kept, Status.DONE, "", seconds)
+
+
+def _fault(x: np.ndarray, missing: bool) -> str:
+    """Why these are no data; nothing if they are."""
+    if x.size == 0:
+        return f"returned an array without entries, of shape {x.shape}"
+    if np.isfinite(x).all():
+        return ""
+    if not missing:
+        return "returned NaN or infinity"
+    if np.isinf(x).any():
+        return "returned infinity"
+    return "returned nothing but NaN" if np.isnan(x).all() else ""
 
 
 def takes_two(what: str, function: Callable) -> bool:

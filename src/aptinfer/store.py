@@ -10,13 +10,17 @@ from aptinfer.protocols import Draws, Outcome, Rows, Simulations, Status, Tally
 
 
 class MemoryStore:
-    """Rows, outcomes and results of a run, kept for as long as the process lives."""
+    """Rows, outcomes and results of a run, kept for as long as the process lives.
 
-    def __init__(self):
+    All x are one array: what reads them needs no copy. It has room for `capacity` rows from the start, which
+    takes no memory until they are written, and grows when more are planned.
+    """
+
+    def __init__(self, capacity: int = 0):
         self.rounds: list[Draws] = []
-        self.outcomes: dict[int, Outcome] = {}
-        self.event: tuple[int, ...] | None = None
-        self._dtype = np.dtype(np.float64)
+        self.outcomes: dict[int, Outcome] = {}  # without their data, which are rows of one array
+        self._capacity = capacity
+        self._x: np.ndarray | None = None
 
     def plan(self, number: int, draw: Callable[[], Draws]) -> Rows:
         """Write down a round's parameters before the first of them is simulated."""
@@ -42,25 +46,26 @@ class MemoryStore:
     def record(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if outcome.x is not None:
-                self._check_shape(outcome)
-            self.outcomes[outcome.index] = outcome
+                self._room_for(outcome)[outcome.index] = outcome.x
+            self.outcomes[outcome.index] = outcome._replace(x=None)
 
     def close_round(self, finished: Any, memory: Any) -> None:
         """Nothing to do: the run itself holds what its rounds left."""
 
     def simulations(self, first: int = 0) -> Simulations:
-        """Every row from round `first` on; those without data have x = 0 and are not `done`."""
+        """Every row from round `first` on; those without data have x = 0 and are not `done`.
+
+        x is not to be written to: it is the store's own memory.
+        """
         sizes = self.sizes()
-        columns = [np.concatenate(column) for column in zip(*self.rounds[first:], strict=True)]
+        value, theta, source = (np.concatenate(column) for column in zip(*self.rounds[first:], strict=True))
         number = np.repeat(np.arange(first, len(self.rounds)), sizes[first:])
-        done = np.zeros(len(number), bool)
-        x = np.zeros((len(number), *(self.event or ())), self._dtype)
-        skipped = sum(sizes[:first])
-        for place in range(len(number)):
-            outcome = self.outcomes.get(skipped + place)
-            if outcome is not None and outcome.status is Status.DONE:
-                done[place], x[place] = True, outcome.x
-        value, theta, source = columns
+        skipped, planned = sum(sizes[:first]), sum(sizes)
+        ended = (self.outcomes.get(row) for row in range(skipped, planned))
+        done = np.array([outcome is not None and outcome.status is Status.DONE for outcome in ended], bool)
+        x = np.zeros((planned, 0)) if self._x is None else self._grown(planned)[:planned]
+        x = x[skipped:].view()
+        x.flags.writeable = False
         return Simulations(value, theta, source, number, x, done)
 
     def failures(self) -> tuple[Outcome, ...]:
@@ -68,14 +73,35 @@ class MemoryStore:
         failed = (outcome for outcome in self.outcomes.values() if outcome.status is not Status.DONE)
         return tuple(sorted(failed, key=lambda outcome: outcome.index))
 
-    def _check_shape(self, outcome: Outcome) -> None:
-        assert outcome.x is not None
-        if self.event is None:
-            self.event, self._dtype = outcome.x.shape, outcome.x.dtype
-        elif outcome.x.shape != self.event:
-            raise SimulationError(
-                f"the simulator changed the shape of its output: x has shape {self.event} for the first "
-                f"rows and {outcome.x.shape} for row {outcome.index}. Return arrays of one shape."
-            )
+    def _room_for(self, outcome: Outcome) -> np.ndarray:
+        """The array of all x, of a type that holds this one too."""
+        x = outcome.x
+        assert x is not None
+        if self._x is None:
+            self._x = np.zeros((max(self._capacity, sum(self.sizes())), *x.shape), x.dtype)
+        elif x.shape != self._x.shape[1:]:
+            raise changed_shape(self._x.shape[1:], outcome)
         # One type for the whole run, whichever row arrives first.
-        self._dtype = np.result_type(self._dtype, outcome.x.dtype)
+        kind = np.result_type(self._x.dtype, x.dtype)
+        if kind != self._x.dtype:
+            self._x = self._x.astype(kind)
+        return self._grown(outcome.index + 1)
+
+    def _grown(self, rows: int) -> np.ndarray:
+        """The array of all x, with room for so many rows."""
+        assert self._x is not None
+        if len(self._x) < rows:
+            more = np.zeros((max(sum(self.sizes()), rows) - len(self._x), *self._x.shape[1:]), self._x.dtype)
+            self._x = np.concatenate([self._x, more])
+        return self._x
+
+
+def changed_shape(event: tuple[int, ...], outcome: Outcome) -> SimulationError:
+    """What to tell the user of a simulator whose x differ in shape."""
+    assert outcome.x is not None
+    return SimulationError(
+        f"the simulator changed the shape of its output: x has shape {event} for the first rows and "
+        f"{outcome.x.shape} for row {outcome.index}. Return arrays of one shape; series or sets of unequal "
+        f"length are padded with NaN to the longest, by np.pad(x, ((0, longest - len(x)), (0, 0)), "
+        f"constant_values=np.nan), and declared by apt.infer(..., missing=True)."
+    )

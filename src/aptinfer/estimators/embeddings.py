@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.density import Density, DensityEstimator
+from aptinfer.estimators.missing import imputed, with_mask
 
 
 @runtime_checkable
@@ -44,7 +45,7 @@ class Dense(eqx.Module):
 @suggests_keywords
 @dataclass(frozen=True)
 class MLP:
-    """Fully connected embedding, the default.
+    """Fully connected embedding of flattened x, the default for vectors.
 
     Args:
         hidden: units of each layer; the last one is the size of the embedding.
@@ -143,24 +144,32 @@ class Embedded(DensityEstimator):
         return self.head.log_prob_rows(jax.vmap(self.embedding)(conditions), values)  # pyright: ignore
 
 
-def build_embedding(spec: object, key: PRNGKeyArray, shape: tuple[int, ...]) -> tuple[eqx.Module, int]:
-    """The network that `spec` stands for, and how many features it returns for data of `shape`."""
-    network = spec.build(key, shape) if isinstance(spec, EmbeddingSpec) else spec
+def build_embedding(
+    spec: object, key: PRNGKeyArray, shape: tuple[int, ...], *, missing: bool = False
+) -> tuple[eqx.Module, int]:
+    """The network that `spec` stands for, and how many features it returns for data of `shape`.
+
+    With `missing`, entries of x may be NaN, and the network sees what `estimators.missing` makes of them.
+    """
+    seen = with_mask(shape) if missing else shape
+    network = spec.build(key, seen) if isinstance(spec, EmbeddingSpec) else spec
     if not isinstance(network, eqx.Module) or not callable(network):
         raise TypeError(
             f"embedding must be an eqx.Module that maps x to a vector, or settings such as apt.MLP(); "
             f"got {type(network).__name__}."
         )
+    name = type(network).__name__
+    beside = " (x and, beside it, which of its entries are observed)" if missing else ""
+    takes = f"x of shape {seen}{beside}"
+    network = imputed(network, shape) if missing else network
     try:
         out = jax.eval_shape(network, jax.ShapeDtypeStruct(shape, jnp.float32))
     except Exception as error:
-        raise ValueError(
-            f"embedding {type(network).__name__} cannot take x of shape {shape}: {error}"
-        ) from error
+        raise ValueError(f"embedding {name} cannot take {takes}: {error}") from error
     if not hasattr(out, "shape") or len(out.shape) != 1:
         came = getattr(out, "shape", type(out).__name__)
         raise ValueError(
-            f"embedding {type(network).__name__} must return a vector for one x of shape {shape}; "
+            f"embedding {name} must return a vector for one {takes}; "
             f"it returned shape {came}. Flatten its output, for example with jnp.ravel."
         )
     return network, out.shape[0]

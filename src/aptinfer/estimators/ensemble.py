@@ -40,14 +40,23 @@ def split_ensemble(spec: object) -> tuple[Any, int]:
 
 
 def build_members(
-    key: Key, estimator: object, embedding: object, dim: int, event: tuple[int, ...]
+    key: Key,
+    estimator: object,
+    embedding: object,
+    dim: int,
+    event: tuple[int, ...],
+    *,
+    missing: bool = False,
 ) -> Embedded:
-    """Embedding and density, the trained arrays of all members stacked along a first axis."""
+    """Embedding and density, the trained arrays of all members stacked along a first axis.
+
+    `missing` says that entries of the condition may be NaN.
+    """
     single, members = split_ensemble(estimator)
 
     def one(key):
         for_embedding, for_head = jax.random.split(key)
-        network, features = build_embedding(embedding, for_embedding, event)
+        network, features = build_embedding(embedding, for_embedding, event, missing=missing)
         return Embedded(network, single.build(for_head, dim, features))
 
     # Arrays that are not trained, such as a user's integer tables, are shared by all members.

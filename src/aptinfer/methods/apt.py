@@ -47,7 +47,8 @@ class APT:
         loss: `Atomic()`, `Combined()`, `MixtureProposal()` or `GaussianProposal()`. None: the closed
             form for a mixture density network, atomic for everything else.
         estimator: settings of the density, such as `MDN()`, `MAF()`, `NSF()` or an `Ensemble`.
-        embedding: settings such as `MLP()` or `ResidualMLP()`, or any `eqx.Module` that maps x to a vector.
+        embedding: settings such as `MLP()`, `GRU()`, `CNN()` or `DeepSet()`, or any `eqx.Module` that maps x
+            to a vector. None: chosen from the shape of x.
         space: coordinates to learn in, `Latent()` or `Theta()`.
         trainer: optimiser and stopping.
         proposal: where later rounds draw from: `LastPosterior()`, `Defensive()`, `Truncated()`,
@@ -63,6 +64,7 @@ class APT:
     proposal: Any = field(default_factory=LastPosterior)
 
     one_round = False
+    embeds_x = True
 
     def __post_init__(self):
         check_choices(self)
@@ -146,6 +148,7 @@ class NPE:
     trainer: Trainer = field(default_factory=Trainer)
 
     one_round = True
+    embeds_x = True
 
     def __post_init__(self):
         check_choices(self)

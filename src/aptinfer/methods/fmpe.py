@@ -92,6 +92,7 @@ class FMPE:
     exponent: float = 1.0
 
     one_round = True
+    embeds_x = True
 
     def __post_init__(self):
         if not isinstance(split_ensemble(self.estimator)[0], VelocityNetwork):

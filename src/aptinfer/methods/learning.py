@@ -20,16 +20,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
-from aptinfer.estimators.embeddings import MLP, Embedded, EmbeddingSpec
+from aptinfer.estimators.by_shape import ByShape
+from aptinfer.estimators.embeddings import Embedded, EmbeddingSpec, build_embedding
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.estimators.ratio import RatioNetwork
 from aptinfer.estimators.velocity import VelocityNetwork
-from aptinfer.keys import Key
+from aptinfer.keys import Key, as_jax
 from aptinfer.methods.losses import Atomic, Loss
 from aptinfer.posteriors import DirectPosterior
 from aptinfer.protocols import Proposal, Simulations
@@ -54,6 +56,7 @@ class Task:
         rows_since: every row of the run from round `first` on.
         for_weights, for_training: keys, of the run's networks and of this round's training.
         listen: told how training goes.
+        missing: whether entries of x may be missing, that is, NaN.
     """
 
     frame: Frame
@@ -67,6 +70,7 @@ class Task:
     for_weights: Key
     for_training: Key
     listen: Callable[[Progress], None]
+    missing: bool = False
 
     @cached_property
     def simulations(self) -> Simulations:
@@ -113,9 +117,8 @@ def default_estimator() -> Any:
 def with_defaults(method: Any) -> Any:
     """The method with an estimator and an embedding, where the user has named none."""
     estimator = default_estimator() if method.estimator is None else method.estimator
-    return replace(
-        method, estimator=estimator, embedding=MLP() if method.embedding is None else method.embedding
-    )
+    embedding = ByShape() if method.embedding is None else method.embedding
+    return replace(method, estimator=estimator, embedding=embedding)
 
 
 def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False) -> None:
@@ -150,6 +153,14 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False) -
     check_space(method)
     if not isinstance(method.trainer, Trainer):
         raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
+
+
+def check_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> None:
+    """Build the embedding of x without its numbers: a mistake shows before the first simulation."""
+    if isinstance(method.embedding, ByShape) and len(shape) == 1:
+        return
+    words = Key((0,)).words()
+    eqx.filter_eval_shape(lambda: build_embedding(method.embedding, as_jax(words), shape, missing=missing))
 
 
 def check_space(method: Any) -> None:
@@ -187,7 +198,7 @@ def train_network(
         before = new_network(task, method)
     elif method.trainer.restart:
         before = before._replace(estimator=new_weights(task, method))
-    scaled = rows._replace(x=before.scaling(rows.x))
+    scaled = rows._replace(x=before.scaling(rows.x, task.capacity))
     if log_prior is None:
         log_prior = task.frame.log_prior(rows.value, rows.theta)
     estimator, history = fit(
@@ -230,13 +241,14 @@ def fit(
 
 def new_network(task: Task, method: Any) -> Network:
     """The method's network before its first round of training."""
-    return Network(new_weights(task, method), fit_scaling(task.simulations.x[task.simulations.done]))
+    return Network(new_weights(task, method), fit_scaling(task.simulations.x, task.simulations.done))
 
 
 def new_weights(task: Task, method: Any) -> Embedded:
     """Embedding and density with the random weights that belong to this round."""
     key = task.for_weights.child(task.number) if task.number else task.for_weights
-    return build_members(key, method.estimator, method.embedding, task.frame.prior.dim, task.event)
+    dim, settings = task.frame.prior.dim, (method.estimator, method.embedding)
+    return build_members(key, *settings, dim, task.event, missing=task.missing)
 
 
 def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:

@@ -87,6 +87,7 @@ class SNPEA:
     uncertainty: WeightUncertainty | None = None
 
     one_round = False
+    embeds_x = True
 
     def __post_init__(self):
         check_choices(self)

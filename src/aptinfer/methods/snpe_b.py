@@ -72,6 +72,7 @@ class SNPEB:
     uncertainty: WeightUncertainty | None = None
 
     one_round = False
+    embeds_x = True
 
     def __post_init__(self):
         check_choices(self)

@@ -50,13 +50,26 @@ class Posterior(ABC):
         return self.frame.prior.names
 
     @property
+    def missing(self) -> bool:
+        """Whether entries of an observation may be missing, that is, NaN."""
+        return False
+
+    @property
+    def any_length(self) -> bool:
+        """Whether an observation may have more steps or elements than the simulator's."""
+        return False
+
+    @property
     def batched(self) -> bool:
         """Whether there are several observations."""
         return self.observation.ndim > len(self.event)
 
     def given(self, x: object) -> Self:
         """The posterior at another observation, or at several along a first axis (amortised)."""
-        return self.at(check_observation("x", x, self.event, several=True))
+        x = check_observation(
+            "x", x, self.event, several=True, missing=self.missing, any_length=self.any_length
+        )
+        return self.at(x)
 
     def sample(self, n: int = 1000, *, seed: int = 0) -> np.ndarray:
         """`n` draws of theta: (n, dim), or (observations, n, dim) for several observations.
@@ -157,15 +170,53 @@ def checked_probabilities(probabilities: object) -> np.ndarray:
 
 
 def check_observation(
-    name: str, x: object, event: tuple[int, ...] | None, *, several: bool = False
+    name: str,
+    x: object,
+    event: tuple[int, ...] | None,
+    *,
+    several: bool = False,
+    missing: bool = False,
+    any_length: bool = False,
 ) -> np.ndarray:
-    """x as a finite float64 array of the simulator's output shape."""
-    array = np.atleast_1d(finite_array(name, x))
+    """x as a float64 array of the simulator's output shape.
+
+    With `missing`, entries may be NaN, and a series or set may be shorter, as if padded with NaN; with
+    `any_length` also longer.
+    """
+    array = np.atleast_1d(_with_gaps(name, x) if missing else finite_array(name, x, _IF_MISSING))
+    if array.size == 0:
+        raise ValueError(
+            f"{name} has no entries, its shape is {array.shape}: nothing can be learned from it."
+        )
     if event is None:
         return array
-    if array.shape == event or (several and array.shape[1:] == event and len(array)):
+    shape = array.shape[1:] if several and array.ndim > len(event) else array.shape
+    if shape == event:
         return array
+    if missing and len(shape) == len(event) == 2 and shape[1] == event[1]:
+        if any_length or shape[0] < event[0]:
+            return array
+        raise ValueError(
+            f"{name} has length {shape[0]}, but the simulator returns at most {event[0]}, and this embedding "
+            f"cannot take more. Pad simulations to at least {shape[0]} with NaN, or use apt.GRU(), "
+            f"apt.Transformer(), apt.DeepSet() or apt.SetTransformer(), which take any length."
+        )
     raise ValueError(
         f"{name} has shape {array.shape}, but the simulator returns x of shape {event}. "
         f"Give an observation of that shape" + (" or several along a first axis." if several else ".")
     )
+
+
+_IF_MISSING = "Remove or repair them before inference; where they stand for missing data, say missing=True."
+
+
+def _with_gaps(name: str, x: object) -> np.ndarray:
+    """x as a float64 array that may have NaN in it, and nothing else that is no number."""
+    array = numeric_array(name, x)
+    if np.isinf(array).any():
+        raise ValueError(
+            f"{name} must not hold infinity: {np.isinf(array).sum()} of {array.size} entries do."
+        )
+    if array.size and np.isnan(array).all():
+        raise ValueError(f"{name} holds nothing but NaN: at least one of its entries must be observed.")
+    return array

@@ -13,6 +13,7 @@ import numpy as np
 from aptinfer.errors import SamplingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import as_members, count_members, each_member, mean_of_densities
+from aptinfer.estimators.missing import Imputed, is_masked
 from aptinfer.keys import Key, as_jax
 from aptinfer.posteriors.base import Posterior
 from aptinfer.scaling import Scaling
@@ -81,13 +82,25 @@ class DirectPosterior(Posterior):
         log_q = jax.eval_shape(
             lambda: _log_prob(self.estimator, self.condition, np.zeros((1, dim), np.float32))
         )
-        if drawn.shape[1:] != (1, dim) or log_q.shape != (1,) or self.condition.shape != self.event:
+        fits = self.any_length or self.condition.shape == self.event
+        if drawn.shape[1:] != (1, dim) or log_q.shape != (1,) or not fits:
             raise ValueError(f"it draws arrays of shape {drawn.shape} and not of {dim} parameters")
 
     @property
     def condition(self):
-        """The observation as the networks see it."""
-        return self.scaling(self.single_observation())
+        """The observation as the networks see it; a short one padded, so that it needs no other program."""
+        x = self.single_observation()
+        if x.ndim == 2 and len(x) < self.event[0]:
+            x = np.pad(x, ((0, self.event[0] - len(x)), (0, 0)), constant_values=np.nan)
+        return self.scaling(x)
+
+    @property
+    def missing(self):
+        return isinstance(self.estimator.embedding, Imputed)
+
+    @property
+    def any_length(self):
+        return isinstance(self.estimator.embedding, Imputed) and is_masked(self.estimator.embedding.network)
 
     def at(self, observation):
         if not self.amortised:

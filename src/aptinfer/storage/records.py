@@ -36,8 +36,8 @@ OWN = (
 )  # fmt: skip
 _DOTTED = re.compile(r"[a-z][a-z_]*(\.[a-z][a-z_]*)*\.[A-Za-z_]\w*", re.ASCII)
 _LAYERS = (
-    "Conv", "Conv1d", "Conv2d", "Conv3d", "Embedding", "GroupNorm", "GRUCell", "Identity", "LayerNorm",
-    "Linear", "LSTMCell", "RMSNorm",
+    "Conv", "Conv1d", "Conv2d", "Conv3d", "Dropout", "Embedding", "GroupNorm", "GRUCell", "Identity",
+    "LayerNorm", "Linear", "LSTMCell", "MultiheadAttention", "RMSNorm",
 )  # fmt: skip
 _ELEMENTWISE = {
     "jax.nn": (

@@ -15,13 +15,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from aptinfer.errors import RunFileError, SimulationError
+from aptinfer.errors import RunFileError
 from aptinfer.protocols import Draws, Outcome, Rows, Simulations, Status, Tally
 from aptinfer.storage import schema
 from aptinfer.storage.blobs import packed, unpacked
 from aptinfer.storage.records import Reader, Writer, digest
 from aptinfer.storage.specification import differences
 from aptinfer.storage.writer import WriterLock
+from aptinfer.store import changed_shape
 
 STATUSES = tuple(Status)  # their places are what is written: new ones are added at the end
 PART = 1 << 16  # rows of a round's parameters per row of the table
@@ -232,10 +233,7 @@ class RunFile(RunFileReader):
                 kept = unpacked(row[0]) if row else np.zeros(0)
                 self._event = kept.shape[1:] if len(kept) else outcome.x.shape
         if outcome.x.shape != self._event:
-            raise SimulationError(
-                f"the simulator changed the shape of its output: x has shape {self._event} for the first "
-                f"rows and {outcome.x.shape} for row {outcome.index}. Return arrays of one shape."
-            )
+            raise changed_shape(self._event, outcome)
 
 
 def create_or_compare(path: Path, specification: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
@@ -282,8 +280,8 @@ class _Block:
                 or self.x.dtype not in (np.float32, np.float64)
             ):
                 raise RunFileError("a block of outcomes does not hold the data of its rows")
-            if not np.isfinite(self.x).all():
-                raise RunFileError("a block of outcomes holds data that are not finite")
+            if np.isinf(self.x).any():  # NaN stands for missing entries
+                raise RunFileError("a block of outcomes holds data that are infinite")
 
     def failures(self, first: int = 0, last: float = np.inf) -> Iterator[Outcome]:
         """The failed rows among first ... last - 1."""

@@ -37,7 +37,8 @@ def specification(
     """All that decides a run's results but its size. `method` is settled."""
     return {
         "prior": described_prior(prior),
-        "x_o": {"shape": list(observation.shape), "values": observation.ravel().tolist()},
+        "x_o": {"shape": list(observation.shape), "values": _values(observation)},
+        "missing": simulator.missing,
         "method": described_method(method),
         "simulator": {
             "kind": type(simulator).__name__,
@@ -49,6 +50,11 @@ def specification(
         "stops_by_rule": may_stop,
         "versions": versions(),
     }
+
+
+def _values(array: np.ndarray) -> list[float | None]:
+    """Numbers, and None for those that are missing: NaN would not equal itself."""
+    return [None if np.isnan(value) else value for value in array.ravel().tolist()]
 
 
 def described_method(method: Any) -> Any:
@@ -94,8 +100,8 @@ def read_observation(written: Any) -> np.ndarray:
         array = np.array(written["values"], np.float64).reshape(shape)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunFileError(f"its observation cannot be read ({type(error).__name__}: {error})") from None
-    if not np.isfinite(array).all() or array.ndim == 0:
-        raise RunFileError("its observation is not a finite array")
+    if np.isinf(array).any() or np.isnan(array).all() or array.ndim == 0:
+        raise RunFileError("its observation is not an array of finite numbers")
     return array
 
 
