@@ -11,6 +11,7 @@ from aptinfer.estimators.mog import GaussianTerms, HostMixture, density_ratio
 from aptinfer.keys import Key
 from aptinfer.posteriors import DirectPosterior, Posterior
 from aptinfer.proposals.truncated import FromRegion, rejected, split
+from aptinfer.protocols import Draws
 from aptinfer.spaces import LatentFrame
 
 DIM = 3
@@ -245,3 +246,52 @@ def test_which_proposal_goes_with_which_loss():
 def test_bad_settings_are_refused(build, complaint):
     with pytest.raises((ValueError, TypeError), match=complaint):
         build()
+
+
+@dataclass(frozen=True)
+class HalfSpace:
+    """The prior on one side of a plane: z_1 above `edge`, or below it."""
+
+    edge: float
+    above: bool
+    source: int
+
+    def inside(self, value):
+        return (value[:, 0] > self.edge) == self.above
+
+    def draw(self, key, n):
+        z = key.generator().standard_normal((20 * n, 2)).astype(np.float32)
+        z = z[self.inside(z)][:n]
+        return Draws(z, z.astype(float), np.full(n, self.source, np.int32))
+
+    def log_ratio(self, value, theta):
+        mass = stats.norm.sf(self.edge) if self.above else stats.norm.cdf(self.edge)
+        return np.where(self.inside(value), -np.log(mass), -np.inf)
+
+
+class Apart(apt.Truncated):
+    """Regions that exclude each other, and leave out most of the posterior between them."""
+
+    def after(self, posterior, number):
+        return HalfSpace(0.9, True, number) if number % 2 else HalfSpace(0.3, False, number)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_truncated_regions_need_not_be_nested(weighted, monkeypatch):
+    noise, x_o = 0.4, np.array([0.7, -0.3])
+
+    def simulator(rng, theta):
+        return theta + noise * rng.standard_normal(2)
+
+    if not weighted:
+        monkeypatch.setattr(apt.TSNPE, "weights", lambda self, task, _: np.ones(len(task.simulations.done)))
+    method = apt.TSNPE(estimator=apt.MDN(2), proposal=Apart(), trainer=apt.Trainer(learning_rate=3e-3))
+    prior = apt.gaussian(np.zeros(2), np.eye(2))
+    run = apt.infer(simulator, prior, x_o, method=method, rounds=3, simulations=800, progress=False)
+    theta = run.posterior.sample(20_000, seed=1)
+    width = noise / np.sqrt(1 + noise**2)
+    mean = np.abs(theta.mean(axis=0) - x_o / (1 + noise**2)).max() / width
+    spread = np.abs(theta.std(axis=0) / width - 1).max()
+    # Three coefficients of x, from the effective rows, of which early stopping loses half.
+    bound = 3 * np.sqrt(2 * 3 / run.rounds[-1].notes["effective_rows"])
+    assert (mean < bound and spread < bound) == weighted
