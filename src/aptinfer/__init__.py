@@ -27,6 +27,7 @@ _WHERE = {
     "BijectivePrior": "priors",
     "CustomPrior": "priors",
     "BatchSimulator": "simulators",
+    "Done": "given",
     "JaxSimulator": "simulators",
     "CommandSimulator": "commands",
     "Inline": "executors",
@@ -128,6 +129,7 @@ if TYPE_CHECKING:
     from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
     from aptinfer.executors import Processes as Processes
+    from aptinfer.given import Done as Done
     from aptinfer.methods.apt import APT as APT
     from aptinfer.methods.apt import NPE as NPE
     from aptinfer.methods.distil import distil as distil

@@ -52,6 +52,9 @@ class Rows(NamedTuple):
     theta: np.ndarray
 
 
+UNKNOWN_SOURCE = -1  # of rows that were made elsewhere, with parameters chosen in whatever way
+
+
 class Draws(NamedTuple):
     """Parameters drawn from a proposal.
 

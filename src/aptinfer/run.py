@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from aptinfer.checks import (
 from aptinfer.durable import begin
 from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
+from aptinfer.given import as_done, begin_with
 from aptinfer.methods.apt import APT
 from aptinfer.methods.learning import check_embedding
 from aptinfer.posteriors import Posterior
@@ -107,6 +109,7 @@ def infer(
     seed: int = 0,
     missing: bool = False,
     progress: bool = True,
+    simulations_done: object = None,
     file: str | os.PathLike | None = None,
     executor: Executor | concurrent.futures.Executor | None = None,
     max_failed: float = 1.0,
@@ -128,6 +131,9 @@ def infer(
         missing: NaN in x and x_o stands for an entry that is missing, or for the padding of a series or set
             that is shorter than others. Otherwise NaN is a failed simulation.
         progress: show a live display when the output is a terminal.
+        simulations_done: simulations made elsewhere, a pair (theta, x), all of them: theta may have been
+            chosen in any way, but rows must not have been filtered by x; x of failed ones is NaN. For draws
+            of the prior, `apt.Done(theta, x, from_prior=True)`, also without any new ones, `simulations=0`.
         file: where to keep the run, such as "model.apt", so that it survives anything: `apt.resume` carries
             on, and so does this same call. `apt.open` reads it, also meanwhile.
         executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
@@ -167,7 +173,10 @@ def infer(
             f"stop={stop!r} compares densities, and posteriors of {type(method).__name__} have none. Stop by "
             f"a round's notes, such as stop=lambda finished: finished.notes['accepted'] < 0.01."
         )
-    simulations = positive_int("simulations", simulations, minimum=FEWEST_ROWS)
+    only_given = simulations_done is not None and simulations == 0
+    simulations = positive_int("simulations", simulations, minimum=0 if only_given else FEWEST_ROWS)
+    if only_given and rounds > 1:
+        raise ValueError(f"simulations=0 leaves nothing to simulate in {rounds} rounds: give rounds=1.")
     plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
     observation = check_observation("x_o", x_o, None, missing=missing)
     frame = method.space.frame(prior, simulator.dtype)
@@ -177,13 +186,13 @@ def infer(
     if getattr(method, "embeds_x", False):
         check_embedding(method, observation.shape, missing=missing)
     problem = as_seen_by(method, frame, simulator, observation, missing=missing)
+    done = None if simulations_done is None else as_done(simulations_done, problem, method)
 
     enable_compilation_cache()
-    if file is None:
-        return carry_on(
-            problem, method, plan, MemoryStore(rounds * simulations), executor, progress, stop, listen
-        )
-    with begin(file, problem, method, plan) as store:
+    rows = plan.capacity + (len(done.theta) if done else 0)
+    with nullcontext(MemoryStore(rows)) if file is None else begin(file, problem, method, plan) as store:
+        if done is not None:
+            begin_with(store, done, problem, plan)
         return carry_on(problem, method, plan, store, executor, progress, stop, listen)
 
 

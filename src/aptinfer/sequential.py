@@ -132,6 +132,11 @@ def state_of(store: Store) -> tuple[State, list[RoundFinished]]:
     return State(len(finished), finished[-1].posterior if finished else None, memory), finished
 
 
+def first_draws(frame: Frame, plan: Plan) -> Draws:
+    """What the first round draws from the prior."""
+    return FromPrior(frame).draw(Key((plan.seed,)).child(_THETA, 0), plan.simulations)
+
+
 def more_prior_draws(frame: Frame, plan: Plan, there: int, more: int) -> Draws:
     """Rows to be added to the `there` rows of a run with a single round."""
     return FromPrior(frame).draw(Key((plan.seed,)).child(_THETA, 0, there), more)

@@ -27,7 +27,8 @@ class MemoryStore:
         if number == len(self.rounds):
             self.rounds.append(draw())
         first, theta = sum(self.sizes()[:number]), self.rounds[number].theta
-        return Rows(np.arange(first, first + len(theta)), theta)
+        missing = [i for i in range(len(theta)) if first + i not in self.outcomes]
+        return Rows(first + np.array(missing, int), theta[missing])
 
     def sizes(self) -> tuple[int, ...]:
         return tuple(len(draws.theta) for draws in self.rounds)
@@ -36,7 +37,11 @@ class MemoryStore:
         return [], None
 
     def tally(self, number: int) -> Tally:
-        return Tally()  # a round in memory is never begun twice
+        tally, first = Tally(), sum(self.sizes()[:number])
+        for index in range(first, first + self.sizes()[number]):
+            if index in self.outcomes:
+                tally.add(self.outcomes[index])
+        return tally
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:

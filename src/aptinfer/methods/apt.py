@@ -106,13 +106,19 @@ class APT:
             )
         return replace(settled, loss=loss)
 
+    @property
+    def takes_any_theta(self) -> bool:
+        """Whether rows of unknown origin may be learned from; of a settled method."""
+        return isinstance(self.loss, Atomic)
+
     def learn(self, task: Task, memory: tuple[Network, tuple[Ratio, ...]] | None) -> Learned:
         """Maximum likelihood while all rows come from the prior, the corrected loss afterwards."""
         network, ratios = memory or (None, ())
+        all_from_prior = task.number == 0 and (task.simulations.source == 0).all()
         if isinstance(task.proposal, FromMixtures):
             ratios = (*ratios, task.proposal.ratios)
         assert self.loss is not None
-        loss = self.loss if task.number else MaximumLikelihood()
+        loss = MaximumLikelihood() if all_from_prior else self.loss
         table = proposal_table(ratios, task.rounds) if isinstance(loss, ClosedForm) else None
         network, history = train_network(task, self, loss, network, ratios=table)
         return direct(task, network, history, memory=(network, ratios))

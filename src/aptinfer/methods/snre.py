@@ -71,6 +71,7 @@ class SNRE:
     sampler: Sampler = field(default_factory=Automatic)
 
     one_round = False
+    takes_any_theta = True
 
     def __post_init__(self):
         check_choices(self, ratio=True)

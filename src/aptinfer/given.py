@@ -1,0 +1,89 @@
+"""Simulations that were made elsewhere, before a run: they become rows of its first round.
+
+Whether that is right depends on where their parameters came from. Draws of the prior are what every method's
+first round consists of. Parameters that were chosen in any other way, a grid or somebody's guesses, are fine
+where the loss never asks for the density that they came from: the atomic loss, SNRE and SNL. In either case
+rows must not have been filtered by x: failed simulations belong to them, with x = NaN.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aptinfer.checks import finite_array, numeric_array, suggests_keywords
+from aptinfer.posteriors.base import check_observation
+from aptinfer.protocols import UNKNOWN_SOURCE, Draws, Store
+from aptinfer.sequential import Plan, Problem, first_draws
+from aptinfer.simulators import judged
+
+
+@suggests_keywords
+@dataclass(frozen=True, eq=False)
+class Done:
+    """Simulations made elsewhere, for `apt.infer(..., simulations_done=...)`.
+
+    Give all that were made, however they ended: leaving out failed ones, or those far from x_o, biases the
+    posterior.
+
+    Args:
+        theta: parameters, (n, dim), inside the prior's support.
+        x: data, (n, ...); a row with NaN or infinity is a failed simulation.
+        from_prior: whether theta are independent draws of the prior; otherwise they may come from anywhere.
+    """
+
+    theta: Any
+    x: Any
+    from_prior: bool = False
+
+
+def as_done(value: object, problem: Problem, method: Any) -> Done:
+    """`value`, a `Done` or a pair (theta, x), checked against the prior, the method and x_o."""
+    if isinstance(value, tuple) and len(value) == 2:
+        value = Done(*value)
+    if not isinstance(value, Done):
+        raise TypeError(
+            f"simulations_done must be a pair (theta, x), or apt.Done(theta, x, from_prior=True) for draws "
+            f"of the prior; got {type(value).__name__}."
+        )
+    theta, x = finite_array("theta of simulations_done", value.theta), numeric_array("x", value.x)
+    prior = problem.frame.prior
+    dim = prior.dim
+    if theta.ndim != 2 or theta.shape[1] != dim or not len(theta):
+        raise ValueError(
+            f"theta of simulations_done must have shape (n, {dim}) for parameters {prior.names}; got "
+            f"{theta.shape}."
+        )
+    x = x[:, None] if x.ndim == 1 else x
+    if len(x) != len(theta):
+        raise ValueError(
+            f"simulations_done has {len(theta)} rows of theta and {len(x)} of x: give one x for each theta, "
+            f"NaN for simulations that failed."
+        )
+    gaps = {"missing": problem.missing, "any_length": problem.any_length}
+    check_observation("x_o", problem.observation, x.shape[1:], **gaps)
+    outside = ~prior.contains(theta)
+    if outside.any():
+        raise ValueError(
+            f"{outside.sum()} of {len(theta)} theta of simulations_done lie outside the prior's support, the "
+            f"first {theta[outside][0]}. Leave these rows out: the posterior is zero there."
+        )
+    if not value.from_prior and not getattr(method, "takes_any_theta", False):
+        raise ValueError(
+            f"simulations_done: {type(method).__name__} needs to know where parameters came from. If they "
+            f"are draws of the prior, say so: apt.Done(theta, x, from_prior=True). Otherwise use apt.APT() "
+            f"with its atomic loss, apt.SNRE() or apt.SNL(), which take parameters chosen in any way."
+        )
+    return Done(theta, x, value.from_prior)
+
+
+def begin_with(store: Store, done: Done, problem: Problem, plan: Plan) -> None:
+    """Begin the first round with rows that have their outcomes already; a run begun before is left alone."""
+    if store.sizes():
+        return
+    frame = problem.frame
+    source = np.full(len(done.theta), 0 if done.from_prior else UNKNOWN_SOURCE, np.int32)
+    given = Draws(frame.from_theta(done.theta).astype(np.float32), done.theta, source)
+    fresh = first_draws(frame, plan)
+    store.plan(0, lambda: Draws(*(np.concatenate(columns) for columns in zip(given, fresh, strict=True))))
+    store.record([judged(i, x, 0.0, missing=problem.missing) for i, x in enumerate(done.x)])
