@@ -115,7 +115,10 @@ class RunFileReader:
             start = _range(db, first)[0]
             end = start + len(columns.theta)
             done, x = np.zeros(end - start, bool), None
+            is_number = _is_number_or_missing if _fact(db, "specification").get("missing") else np.isfinite
             for block in _blocks(db, start, end, with_x=True):
+                if not is_number(block.x).all():
+                    raise RunFileError("a block of outcomes holds data that are not finite")
                 row = block.row[block.done] - start
                 inside = (row >= 0) & (row < end - start)
                 if not inside.any():
@@ -280,8 +283,6 @@ class _Block:
                 or self.x.dtype not in (np.float32, np.float64)
             ):
                 raise RunFileError("a block of outcomes does not hold the data of its rows")
-            if np.isinf(self.x).any():  # NaN stands for missing entries
-                raise RunFileError("a block of outcomes holds data that are infinite")
 
     def failures(self, first: int = 0, last: float = np.inf) -> Iterator[Outcome]:
         """The failed rows among first ... last - 1."""
@@ -294,6 +295,11 @@ class _Block:
             row = int(self.row[place])
             status, seconds = STATUSES[self.status[place]], float(self.seconds[place])
             yield Outcome(row, None, status, str(reasons.get(row, "")), seconds)
+
+
+def _is_number_or_missing(x: np.ndarray) -> np.ndarray:
+    """NaN stands for a missing entry in a run that has such."""
+    return ~np.isinf(x)
 
 
 def _block(outcomes: Sequence[Outcome]) -> tuple:
