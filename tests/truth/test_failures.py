@@ -41,18 +41,18 @@ def exact() -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def worst(method) -> float:
+def worst(method, several: int = ROUNDS) -> float:
     """The larger error of mean and spread, in units of its bound.
 
     About half of the rows succeed, and early stopping loses half of their information. The posterior depends
     on x by six terms up to second order. Three standard errors.
     """
-    rounds = 1 if method.one_round else ROUNDS
-    settings = {"rounds": rounds, "simulations": SIMULATIONS * ROUNDS // rounds, "progress": False}
+    rounds = 1 if method.one_round else several
+    settings = {"rounds": rounds, "simulations": SIMULATIONS * several // rounds, "progress": False}
     run = apt.infer(simulator, PRIOR, X_O, method=method, **settings)
     theta = run.posterior.sample(DRAWS, seed=1)
     mean, std = exact()
-    rows = run.rounds[-1].notes.get("effective_rows", SIMULATIONS * ROUNDS) / 4
+    rows = run.rounds[-1].notes.get("effective_rows", SIMULATIONS * several) / 4
     if isinstance(method, apt.SNPEA):  # learns from its last round alone, and divides
         rows = SIMULATIONS / 8
     bound = 3 * np.sqrt(6 / rows + 1 / DRAWS)
@@ -91,4 +91,5 @@ def test_dropping_failed_rows_does_not(name, monkeypatch):
     dropped = lambda *args, **keywords: rows(*args, **{**keywords, "contrasts": False})  # noqa: E731
     monkeypatch.setattr(learning, "training_rows", dropped)
     monkeypatch.setattr(apt.SNL, "_success", lambda *args: None)
-    assert worst(LOSSES[name]) > 1
+    # Rows of the prior, which the combined loss scores one by one, hide the bias until there are many others.
+    assert worst(LOSSES[name], several=6) > 1
