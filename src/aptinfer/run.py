@@ -21,7 +21,7 @@ from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
 from aptinfer.given import as_done, begin_with
 from aptinfer.methods.apt import APT
-from aptinfer.methods.learning import check_embedding
+from aptinfer.methods.learning import with_embedding
 from aptinfer.posteriors import Posterior
 from aptinfer.posteriors.base import check_observation
 from aptinfer.priors import as_prior
@@ -184,7 +184,7 @@ def infer(
     if hasattr(method, "check_run"):
         method.check_run(rounds, simulations, observation)
     if getattr(method, "embeds_x", False):
-        check_embedding(method, observation.shape, missing=missing)
+        method = with_embedding(method, observation.shape, missing=missing)
     problem = as_seen_by(method, frame, simulator, observation, missing=missing)
     done = None if simulations_done is None else as_done(simulations_done, problem, method)
 

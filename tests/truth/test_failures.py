@@ -13,6 +13,7 @@ from jax.scipy.stats import norm
 from scipy import stats
 
 import aptinfer as apt
+from aptinfer.rows import training_rows
 
 NOISE, X_O = 0.5, np.array([0.0, 0.4])
 PRIOR = apt.gaussian(np.zeros(2), np.eye(2))
@@ -87,8 +88,7 @@ def test_every_loss_meets_the_posterior(name):
 def test_dropping_failed_rows_does_not(name, monkeypatch):
     from aptinfer.methods import learning
 
-    rows = learning.training_rows
-    dropped = lambda *args, **keywords: rows(*args, **{**keywords, "contrasts": False})  # noqa: E731
+    dropped = lambda *args, **keywords: training_rows(*args, **{**keywords, "contrasts": False})  # noqa: E731
     monkeypatch.setattr(learning, "training_rows", dropped)
     monkeypatch.setattr(apt.SNL, "_success", lambda *args: None)
     # Rows of the prior, which the combined loss scores one by one, hide the bias until there are many others.

@@ -100,12 +100,12 @@ def main(folder: str) -> None:
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     _leave_standard_streams_to_the_user()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which decides
-    signal.signal(signal.SIGTERM, _end)
     with open(Path(folder, "crash"), "w") as crash:
         faulthandler.enable(crash, all_threads=False)
         messages: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_listen, args=(incoming, messages, folder), daemon=True).start()
-        with contextlib.suppress(Ended, BrokenPipeError):
+        with contextlib.suppress(Ended, BrokenPipeError):  # the end may come as soon as it can
+            signal.signal(signal.SIGTERM, _end)
+            threading.Thread(target=_listen, args=(incoming, messages, folder), daemon=True).start()
             _serve(Worker(outgoing, Board(Path(folder, "board"))), messages)
         _flush()
         os._exit(0)  # threads and handlers that a simulator left behind may not keep it alive

@@ -155,12 +155,16 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False) -
         raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
 
 
-def check_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> None:
-    """Build the embedding of x without its numbers: a mistake shows before the first simulation."""
-    if isinstance(method.embedding, ByShape) and len(shape) == 1:
-        return
+def with_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> Any:
+    """The method with the embedding that x of this shape gets.
+
+    One that the user has named is built without its numbers: a mistake shows before the first simulation.
+    """
+    if isinstance(method.embedding, ByShape):
+        return replace(method, embedding=method.embedding.chosen(shape))
     words = Key((0,)).words()
     eqx.filter_eval_shape(lambda: build_embedding(method.embedding, as_jax(words), shape, missing=missing))
+    return method
 
 
 def check_space(method: Any) -> None:
