@@ -89,7 +89,7 @@ class Task:
 
 
 class Learned(NamedTuple):
-    """What a method answers: `memory` comes back to it in the next round, `weights` go to the store.
+    """What a method answers: `memory` comes back to it in the next round.
 
     `history` is None where nothing was trained. `complete` ends the run: nothing is left to learn.
     """
@@ -97,7 +97,6 @@ class Learned(NamedTuple):
     posterior: Any
     history: History | None
     notes: dict[str, float]
-    weights: Any
     memory: Any
     complete: bool = False
 
@@ -270,7 +269,7 @@ def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
 def direct(task: Task, network: Network, history: History, memory: Any = None) -> Learned:
     """The answer of a method whose network is the posterior."""
     posterior = DirectPosterior(task.frame, network.scaling, network.estimator, task.observation, task.event)
-    return Learned(posterior, history, notes_on(posterior), network.estimator, memory)
+    return Learned(posterior, history, notes_on(posterior), memory)
 
 
 def notes_on(posterior: DirectPosterior) -> dict[str, float]:

@@ -105,7 +105,7 @@ class RejectionABC:
             "eps": reached,
             "effective_size": posterior.effective_size,
         }
-        return Learned(posterior, None, notes, None, None)
+        return Learned(posterior, None, notes, None)
 
     def _kept(self, rows: Candidates) -> Candidates:
         n = len(rows.distance)

@@ -31,7 +31,7 @@ def proposed(posterior: SampledPosterior, number: int) -> Proposal:
     return FromPosterior(posterior, source=number, key=FIRST)
 
 
-def sampled(task: Task, posterior: SampledPosterior, history: History, weights: Any, memory: Any) -> Learned:
+def sampled(task: Task, posterior: SampledPosterior, history: History, memory: Any) -> Learned:
     """The answer of a method whose posterior is sampled.
 
     Chains that disagree are worth a warning in the posterior that the user gets. In rounds before, they make
@@ -46,4 +46,4 @@ def sampled(task: Task, posterior: SampledPosterior, history: History, weights: 
         notes["r_hat"] = draws.r_hat
     if task.frame.always_inside:
         notes["share_far"] = float((np.abs(draws.values) > FAR).any(axis=1).mean())
-    return Learned(posterior, history, notes, weights, memory)
+    return Learned(posterior, history, notes, memory)

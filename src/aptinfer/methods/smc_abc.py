@@ -181,7 +181,7 @@ class SMCABC:
                 stacklevel=6,
             )
         notes |= {"population": memory.number, "eps": reached, "effective_size": posterior.effective_size}
-        return Learned(posterior, None, notes, None, memory, complete)
+        return Learned(posterior, None, notes, memory, complete)
 
     @property
     def _scheduled(self) -> bool:

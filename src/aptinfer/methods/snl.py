@@ -110,7 +110,7 @@ class SNL:
         posterior = SampledPosterior(
             task.frame, columns, model, self.sampler, task.observation, task.event, start=state
         )
-        learned = sampled(task, posterior, history, weights=model, memory=None)
+        learned = sampled(task, posterior, history, memory=None)
         return learned._replace(memory=Memory(columns, model, posterior.first_draws.state))
 
     def _first(self, task: Task) -> Memory:

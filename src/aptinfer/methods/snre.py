@@ -104,5 +104,5 @@ class SNRE:
         posterior = SampledPosterior(
             task.frame, network.scaling, model, self.sampler, task.observation, task.event, start=state
         )
-        learned = sampled(task, posterior, history, weights=model, memory=None)
+        learned = sampled(task, posterior, history, memory=None)
         return learned._replace(memory=Memory(network, posterior.first_draws.state))

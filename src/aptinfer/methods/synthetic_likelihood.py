@@ -183,7 +183,7 @@ class SyntheticLikelihood:
                 "Raise rounds=, or simulations= for more chains; where few steps are accepted, replicates=.",
                 stacklevel=6,
             )
-        return Learned(posterior, None, notes, None, chains)
+        return Learned(posterior, None, notes, chains)
 
     def _counts(self, task: Task) -> bool:
         return task.number >= task.rounds // 2
