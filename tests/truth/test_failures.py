@@ -76,9 +76,8 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "atomic" else pytest.mark.slow) for n in LOSSES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_meets_the_posterior(name):
     assert worst(LOSSES[name]) < 1
 
