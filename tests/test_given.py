@@ -92,6 +92,7 @@ THETA, X = made_elsewhere(30)
         ((THETA, X), apt.NPE(), r"NPE needs to know where parameters came from.*from_prior=True.*apt.APT"),
         ((THETA, X), apt.SNPEB(), "SNPEB needs to know where parameters came from"),
         ((THETA, X), apt.APT(estimator=apt.MDN(2)), "APT needs to know where parameters came from"),
+        (apt.Done(THETA, X, from_prior=True), apt.SyntheticLikelihood(), "has no use for others"),
         ((THETA, X[:-1]), apt.APT(), "30 rows of theta and 29 of x"),
         ((THETA[:, :1], X), apt.APT(), r"must have shape \(n, 2\).*got \(30, 1\)"),
         ((THETA, X[:, :1]), apt.APT(), r"x_o has shape \(2,\), but the simulator returns x of shape \(1,\)"),

@@ -12,7 +12,7 @@ from aptinfer.keys import Key
 from aptinfer.posteriors import DirectPosterior, Posterior
 from aptinfer.proposals.truncated import FromRegion, rejected, split
 from aptinfer.protocols import Draws
-from aptinfer.spaces import LatentFrame
+from aptinfer.spaces import LatentFrame, StandardisedFrame
 
 DIM = 3
 FRAME = LatentFrame(apt.box([-1] * DIM, [1] * DIM), np.float64)
@@ -223,12 +223,16 @@ def test_which_proposal_goes_with_which_loss():
         closed.settled(frame)
     with pytest.raises(ValueError, match=r"of a mixture of 4 Gaussians is no mixture"):
         apt.APT(estimator=apt.MDN(4), proposal=apt.Tempered()).settled(frame)
+    with pytest.raises(ValueError, match=r"apt.Ensemble\(...\), proposal=apt.Active"):
+        apt.APT(proposal=apt.Defensive(proposal=apt.Active())).settled(frame)
+    with pytest.raises(ValueError, match="needs a posterior with a density in latent space"):
+        apt.APT(proposal=apt.Tempered()).settled(StandardisedFrame(frame.prior, np.float64))
     for choice in (apt.LastPosterior(), apt.Defensive()):
         apt.APT(estimator=apt.MDN(4), proposal=choice).settled(frame)
         apt.SNPEB(proposal=choice).settled(frame)
     apt.APT(estimator=apt.MDN(1), proposal=apt.Tempered()).settled(frame)
     for choice in (apt.Tempered(), apt.Active(), apt.Truncated(), Corner()):
-        apt.APT(proposal=choice).settled(frame)
+        apt.APT(estimator=apt.Ensemble(apt.NSF(), 2), proposal=choice).settled(frame)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,11 @@ def as_done(value: object, problem: Problem, method: Any) -> Done:
             f"simulations_done must be a pair (theta, x), or apt.Done(theta, x, from_prior=True) for draws "
             f"of the prior; got {type(value).__name__}."
         )
+    if not getattr(method, "takes_given_rows", True):
+        raise ValueError(
+            f"simulations_done: {type(method).__name__} simulates so many replicates at each of its own "
+            f"parameters, and has no use for others. Use apt.APT(), apt.SNL() or apt.NPE()."
+        )
     theta, x = finite_array("theta of simulations_done", value.theta), numeric_array("x", value.x)
     prior = problem.frame.prior
     dim = prior.dim

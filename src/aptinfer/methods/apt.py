@@ -95,6 +95,8 @@ class APT:
             loss = MixtureProposal() if closed else Atomic()
         if isinstance(loss, Atomic) and loss.atoms is None:
             loss = replace(loss, atoms=min(DEFAULT_ATOMS, self.trainer.batch))
+        if isinstance(loss, Atomic):
+            self.proposal.check(frame, split_ensemble(settled.estimator)[1])
         if isinstance(loss, ClosedForm):
             single = isinstance(loss, GaussianProposal)
             self.proposal.check_mixture(1 if single else split_ensemble(settled.estimator)[0].components)

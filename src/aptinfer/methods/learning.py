@@ -6,9 +6,11 @@ A settled method has three functions,
     learn(task, memory)        -> what the rows so far teach, and what to remember for the next round
     one_round                  -> whether there is only one round
 
-and the loop in `sequential.py` knows nothing else of it. The front asks for three things more, where a method
-has them: `check_run(rounds, simulations, observation)` refuses what cannot work before anything is simulated,
-`usual_rounds` is how many there are by default, and `has_density` is False where posteriors have none.
+and the loop in `sequential.py` knows nothing else of it. The front asks for more, where a method has it:
+`check_run(rounds, simulations, observation)` refuses what cannot work before anything is simulated,
+`usual_rounds` is how many there are by default, `has_density` is False where posteriors have none, `embeds_x`
+says that x goes through an embedding, `takes_any_theta` that rows of unknown origin may be learned from, and
+`takes_given_rows` is False where rows made elsewhere are of no use.
 
 `train_network` is what all methods with a network of theta given x do between rows and weights: scale x once,
 build the network once, train on all rows. `fit` is the last of these steps alone, whatever is learned given

@@ -119,6 +119,7 @@ class SyntheticLikelihood:
     space: Space = field(default_factory=Latent)
 
     one_round = False
+    takes_given_rows = False
     has_density = False
     usual_rounds = 500
 

@@ -44,10 +44,16 @@ class Active(ProposalChoice):
     def __post_init__(self):
         positive_int("Active candidates", self.candidates, minimum=2)
 
-    def after(self, posterior, number):
-        if not isinstance(posterior, DirectPosterior) or count_members(posterior.estimator) < 2:
+    def check(self, frame, members):
+        del frame
+        if members < 2:
             raise ValueError(
                 "apt.Active() compares what members of an ensemble say of the posterior, and there is one: "
                 "use apt.APT(estimator=apt.Ensemble(...), proposal=apt.Active())."
             )
+
+    def after(self, posterior, number):
+        direct = isinstance(posterior, DirectPosterior)
+        self.check(posterior.frame, count_members(posterior.estimator) if direct else 1)
+        assert direct
         return WhereMembersDisagree(posterior, self.candidates, number)

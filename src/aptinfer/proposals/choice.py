@@ -14,6 +14,7 @@ from typing import ClassVar
 from aptinfer.estimators.mog import GaussianTerms, HostMixture
 from aptinfer.posteriors import Posterior
 from aptinfer.protocols import Proposal
+from aptinfer.spaces import Frame
 
 
 class ProposalChoice(ABC):
@@ -24,6 +25,10 @@ class ProposalChoice(ABC):
     @abstractmethod
     def after(self, posterior: Posterior, number: int) -> Proposal:
         """The proposal of round `number`."""
+
+    def check(self, frame: Frame, members: int) -> None:
+        """Refuse, before the first simulation, coordinates or an ensemble that it cannot work with."""
+        del frame, members
 
     def reshaped(self, mixture: HostMixture, prior: GaussianTerms) -> HostMixture:
         """The proposal as a Gaussian mixture, where the last posterior is one (`mixture`, clipped)."""

@@ -58,6 +58,9 @@ class Defensive(ProposalChoice):
     def after(self, posterior, number) -> Proposal:
         return WithPrior(self.proposal.after(posterior, number), posterior.frame, self.share)
 
+    def check(self, frame, members):
+        self.proposal.check(frame, members)
+
     def check_mixture(self, components):
         self.proposal.check_mixture(components)
 

@@ -64,13 +64,22 @@ class Tempered(ProposalChoice):
     def __post_init__(self):
         positive_float("Tempered power", self.power)
 
+    def check(self, frame, members):
+        del members
+        if not frame.always_inside:
+            raise ValueError(self._elsewhere())
+
     def after(self, posterior, number):
-        if not isinstance(posterior, DirectPosterior) or not posterior.frame.always_inside:
-            raise ValueError(
-                f"{self!r} needs a posterior with a density in latent space, where the prior is N(0, I): use "
-                f"space=apt.Latent() with apt.APT(), or proposal=apt.Defensive()."
-            )
+        self.check(posterior.frame, 1)
+        if not isinstance(posterior, DirectPosterior):
+            raise ValueError(self._elsewhere())
         return FromTilted(posterior, self.power, number)
+
+    def _elsewhere(self) -> str:
+        return (
+            f"{self!r} needs a posterior with a density in latent space, where the prior is N(0, I): use "
+            f"space=apt.Latent() with apt.APT(), or proposal=apt.Defensive()."
+        )
 
     def check_mixture(self, components):
         if components != 1:
