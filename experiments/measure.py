@@ -12,7 +12,6 @@ import aptinfer as apt
 from aptinfer.problems.problem import Problem
 from experiments.lines import Line, keep_draws, surroundings
 from experiments.pieces import Piece
-from experiments.side_by_side import side_by_side
 
 DRAWS = 5000  # of an estimate, for its metrics
 CHAIN_DRAWS = 1000  # of a single chain: those that the next round is proposed from
@@ -76,7 +75,7 @@ def run_piece(
             return getattr(error, "run", None), str(error).splitlines()[0]
         return run, None
 
-    runs = side_by_side([lambda seed=seed: one(seed) for seed in piece.seeds])
+    runs = apt.side_by_side([lambda seed=seed: one(seed) for seed in piece.seeds])
     trained = time.monotonic() - began
     shared = {
         "figure": piece.figure,
