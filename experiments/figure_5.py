@@ -1,8 +1,8 @@
 """Figure 5: Lotka-Volterra from raw series with a recurrent network, against nine summary statistics.
 
-10 x 1000 simulations, 10 initialisations, without noise and with observation noise of sigma = 50. Both networks
-end in two layers of 50 tanh units and a single Gaussian, with Gaussian proposals in closed form; the recurrent one
-begins with 100 gated recurrent units (appendix, "Lotka-Volterra model").
+10 x 1000 simulations, 10 initialisations, without noise and with observation noise of sigma = 50. Both
+networks end in two layers of 50 tanh units and a single Gaussian, with Gaussian proposals in closed form; the
+recurrent one begins with 100 gated recurrent units (appendix, "Lotka-Volterra model").
 """
 
 from dataclasses import replace
@@ -17,18 +17,18 @@ from aptinfer.problems.lotka_volterra import statistics
 from aptinfer.problems.problem import Problem
 from experiments import settings
 from experiments.lines import Line
-from experiments.measure import moments, run_piece, surprise
+from experiments.measure import Round, moments, run_piece, surprise
 from experiments.pieces import Piece, Scale
 
 NAME = "5"
 ROUNDS, SIMULATIONS, SEEDS = 10, 1000, 10
-EPOCHS, QUICK_EPOCHS = 2000, 60
+EPOCHS = 2000
 SERIES = {"without noise": "lotka_volterra_raw", "noisy": "lotka_volterra_noisy"}
 QUICK_LIMIT = 10_000  # events of a simulation
 
 
 def methods(quick: bool = False) -> dict[str, Any]:
-    epochs = QUICK_EPOCHS if quick else EPOCHS
+    epochs = settings.QUICK_EPOCHS if quick else EPOCHS
     gru = apt.GRU(units=100, hidden=(50, 50))
     gaussian = apt.GaussianProposal()
     return {
@@ -70,15 +70,15 @@ def problem_of(name: str, method: str, limit: int) -> Problem:
     )
 
 
-def metrics(problem: Problem, posterior: Any, draws: np.ndarray) -> dict[str, Any]:
+def metrics(measured: Round) -> dict[str, Any]:
     """Where the posterior is, how wide, and how far the truth is from it in its own units."""
-    far = (draws.mean(axis=0) - problem.truth) / draws.std(axis=0)
-    error = draws.mean(axis=0) - problem.truth
+    draws, truth = measured.draws, measured.problem.truth
+    error = draws.mean(axis=0) - truth
     return {
-        "surprise": surprise(problem, posterior),
+        "surprise": surprise(measured),
         "error": float(np.sqrt(np.mean(error**2))),
         "spread": float(np.exp(np.mean(np.log(draws.std(axis=0))))),
-        "truth_in_sd": far,
+        "truth_in_sd": error / draws.std(axis=0),
         **moments(draws),
     }
 
@@ -92,5 +92,4 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         metrics,
         folder,
         deadline=deadline,
-        pictures=(piece.rounds,),
     )

@@ -1,8 +1,9 @@
-"""Figure 6: rock-paper-scissors, a reaction-diffusion model whose data are images, with a convolutional network.
+"""Figure 6: rock-paper-scissors, a reaction-diffusion model whose data are images, with a convolutional
+network.
 
-10 x 1000 simulations of 3 x 100 x 100 images; 30 inference problems, their true parameters drawn from the prior.
-APT (atomic, M = 100), SNPE-A and SNPE-B, all with the paper's network: six convolutions, two layers of 50 tanh
-units and a single Gaussian (appendix, "Rock-paper-scissors model").
+10 x 1000 simulations of 3 x 100 x 100 images; 30 inference problems, their true parameters drawn from the
+prior. APT (atomic, M = 100), SNPE-A and SNPE-B, all with the paper's network: six convolutions, two layers of
+50 tanh units and a single Gaussian (appendix, "Rock-paper-scissors model").
 """
 
 from functools import cache
@@ -18,14 +19,15 @@ from aptinfer.problems.problem import Problem
 from aptinfer.protocols import Rows
 from experiments import settings
 from experiments.lines import Line
-from experiments.measure import moments, run_piece, surprise
+from experiments.measure import Round, moments, run_piece, surprise
 from experiments.pieces import Piece, Scale
 
 NAME = "6"
 ROUNDS, SIMULATIONS, PROBLEMS, AT_ONCE = 10, 1000, 30, 10
-EPOCHS, QUICK_EPOCHS = 2000, 60
+EPOCHS, QUICK_EPOCHS = 2000, 30
 SIZE, QUICK_SIZE = 100, 32
 TRUTHS_SEED = 2019
+SHOWN = (0, 1, 2)  # problems in the pictures
 
 
 def network(size: int) -> Any:
@@ -56,7 +58,7 @@ def methods(quick: bool = False) -> dict[str, Any]:
 
 def pieces(scale: Scale) -> list[Piece]:
     """Ten problems of every method, then the other twenty in two further pieces."""
-    sizes: dict[str, Any] = {"simulations": scale.simulations(SIMULATIONS, 300), "minutes": 9.0}
+    sizes: dict[str, Any] = {"simulations": scale.simulations(SIMULATIONS, 200), "minutes": 9.0}
     wanted = PROBLEMS if scale.seeds is None else min(PROBLEMS, scale.seeds)
     starts = range(0, 1 if scale.quick else wanted, AT_ONCE)
     found = []
@@ -80,7 +82,9 @@ def pieces(scale: Scale) -> list[Piece]:
     return found
 
 
-lattice = cache(lambda size: apt.problems.get("rock_paper_scissors", size=size))  # compiled once for all seeds
+lattice = cache(
+    lambda size: apt.problems.get("rock_paper_scissors", size=size)
+)  # compiled once for all seeds
 
 
 def problem_of(seed: int, size: int) -> Problem:
@@ -91,13 +95,13 @@ def problem_of(seed: int, size: int) -> Problem:
     return Problem("rock_paper_scissors", base.prior, base.simulator, np.asarray(outcome.x), truth)
 
 
-def metrics(problem: Problem, posterior: Any, draws: np.ndarray) -> dict[str, Any]:
-    far = (draws.mean(axis=0) - problem.truth) / draws.std(axis=0)
+def metrics(measured: Round) -> dict[str, Any]:
+    draws, truth = measured.draws, measured.problem.truth
     return {
-        "surprise": surprise(problem, posterior),
-        "truth": problem.truth,
-        "truth_in_sd": far,
-        "truth_quantile": (draws < problem.truth).mean(axis=0),
+        "surprise": surprise(measured),
+        "truth": truth,
+        "truth_in_sd": (draws.mean(axis=0) - truth) / draws.std(axis=0),
+        "truth_quantile": (draws < truth).mean(axis=0),
         **moments(draws),
     }
 
@@ -111,4 +115,5 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         metrics,
         folder,
         deadline=deadline,
+        pictured=SHOWN,
     )

@@ -4,8 +4,14 @@ import importlib
 from typing import Any
 
 MODULES = {
+    "1": "figure_1",
+    "2": "figure_2",
+    "3": "figure_3",
+    "4": "figure_4",
     "5": "figure_5",
     "6": "figure_6",
+    "mg1": "mg1",
+    "glm": "glm",
 }
 NAMES = tuple(MODULES)
 

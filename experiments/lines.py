@@ -6,6 +6,7 @@ A line has
     rounds, simulations                     of the whole run, and simulations so far
     metrics                                 numbers, or lists of numbers (one per parameter)
     notes                                   what the run says of the round itself
+    ended                                   whether the run had ended with it: all rounds, or an error
     failed                                  why the run has no such round, where it has none
     seconds                                 since the piece began, when the round had ended
     piece, piece_seconds, at_once           the piece, its length, and how many seeds ran side by side
@@ -34,6 +35,7 @@ FIELDS = (
     "simulations",
     "metrics",
     "notes",
+    "ended",
     "seconds",
     "piece",
     "piece_seconds",
@@ -111,15 +113,19 @@ def is_done(piece: Piece, lines: Iterable[Line]) -> bool:
         if line["problem"] == piece.problem
         and line["method"] == piece.method
         and line["rounds"] >= piece.rounds
-        and (line["round"] == line["rounds"] or "failed" in line)
+        and line["ended"]
     }
     return set(piece.seeds) <= ended
 
 
 def draws_path(folder: Path, line: Line) -> Path:
-    words = (line["problem"], line["method"], line["seed"], line["round"])
-    name = re.sub(r"[^a-z0-9]+", "-", " ".join(map(str, words)).lower())
+    name = slug(line["problem"], line["method"], line["seed"], line["round"])
     return folder / "draws" / str(line["figure"]) / f"{name}.npy"
+
+
+def slug(*words: object) -> str:
+    """A file's name made of words."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(map(str, words)).lower())
 
 
 def keep_draws(folder: Path, line: Line, draws: np.ndarray) -> None:

@@ -15,7 +15,8 @@ class Piece:
         seeds: of the runs, trained side by side.
         rounds, simulations: of each run, and simulations per round.
         minutes: how long it may take, on the device that it is meant for.
-        single_core: belongs on a processor's core, not on an accelerator: chains that move one step at a time.
+        single_core: belongs on a processor's core, not on an accelerator: chains that move one step at a
+            time.
         stage: pieces of an earlier stage are run first, whatever their figure.
         quick: problems are made smaller too, where they have a size.
     """
@@ -35,9 +36,8 @@ class Piece:
     def name(self) -> str:
         first, last = self.seeds[0], self.seeds[-1]
         seeds = f"seed {first}" if first == last else f"seeds {first} to {last}"
-        return (
-            f"figure {self.figure}: {self.problem}, {self.method}, {seeds}, {self.rounds} x {self.simulations}"
-        )
+        size = f"{self.rounds} x {self.simulations}"
+        return f"figure {self.figure}: {self.problem}, {self.method}, {seeds}, {size}"
 
 
 @dataclass(frozen=True)
