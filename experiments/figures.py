@@ -5,6 +5,7 @@ from typing import Any
 
 MODULES = {
     "1": "figure_1",
+    "table_1": "table_1",
     "2": "figure_2",
     "3": "figure_3",
     "4": "figure_4",
@@ -12,6 +13,8 @@ MODULES = {
     "6": "figure_6",
     "mg1": "mg1",
     "glm": "glm",
+    "complexity": "complexity",
+    "proposition_1": "proposition_1",
 }
 NAMES = tuple(MODULES)
 
