@@ -24,6 +24,10 @@ REPEATED = 0.2  # share of rows that may repeat another's value
 CLEARLY = 0.1  # nats per row by which logarithms must fit a normal better
 
 
+class NoDensityError(ValueError):
+    """x, or an entry of it, has no density."""
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """From x of shape `event` to the scaled numbers whose density is learned; fixed after the first round.
@@ -154,7 +158,7 @@ def _refuse_repeated(flat: np.ndarray, asked: np.ndarray, event: tuple[int, ...]
     if len(bad):
         place = int(bad[0])
         values, counts = np.unique(flat[:, place], return_counts=True)
-        raise ValueError(
+        raise NoDensityError(
             f"{method} learns the density of x, and entry {_entry(place, event)} has none: "
             f"{100 * repeated[place]:.0f} % of its values repeat others, the value "
             f"{values[counts.argmax()]:g} {counts.max()} times in {len(flat)} simulations. Use apt.APT(), "

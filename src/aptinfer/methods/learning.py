@@ -165,6 +165,8 @@ def with_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> Any
 
     One that the user has named is built without its numbers: a mistake shows before the first simulation.
     """
+    if hasattr(method, "embedded"):
+        return method.embedded(shape, missing=missing)
     if isinstance(method.embedding, ByShape):
         return replace(method, embedding=method.embedding.chosen(shape))
     words = Key((0,)).words()
