@@ -7,12 +7,13 @@ are drawn once per round from validation rows, and the best weights are restored
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 
+from aptinfer import scratch
 from aptinfer.checks import positive_float, positive_int, suggests_keywords
 from aptinfer.epochs import BLOCK, Epoch, InMemory, Layout, limits_of, start
 from aptinfer.errors import TrainingError
@@ -165,7 +166,10 @@ class Trainer:
     def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | Streamed:
         """Epochs of these rows: on the device if they fit there."""
         limit = _half_of_the_device() if self.device_memory is None else self.device_memory
-        if np.asarray(rows.x).nbytes > limit:
+        x: Any = rows.x
+        if scratch.is_on_disk(x):
+            limit = min(limit, scratch.most_bytes() / 4)  # blocks are gathered, copied and used
+        if scratch.is_on_disk(x) or x.nbytes > limit:
             return Streamed(epoch, words, state, rest, rows, limit)
         return InMemory(epoch, words, state, rest, rows)
 

@@ -82,12 +82,13 @@ class Task:
     @cached_property
     def newest(self) -> Simulations:
         """The rows of this round."""
-        return self.rows_since(self.number)
+        return self.rows_since(self.number) if self.number else self.simulations
 
     @property
     def event(self) -> tuple[int, ...]:
         """The shape of one x."""
-        return self.newest.x.shape[1:]
+        read = self.simulations if "simulations" in vars(self) else self.newest  # not a second time
+        return read.x.shape[1:]
 
 
 class Learned(NamedTuple):
