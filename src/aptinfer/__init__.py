@@ -18,6 +18,7 @@ _WHERE = {
     # the one call
     "infer": "run",
     "resume": "resuming",
+    "side_by_side": "convoy",
     "open": "resuming",
     "Run": "run",
     # what the user brings
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from aptinfer import problems as problems
     from aptinfer import samplers as samplers
     from aptinfer.commands import CommandSimulator as CommandSimulator
+    from aptinfer.convoy import side_by_side as side_by_side
     from aptinfer.errors import AptinferError as AptinferError
     from aptinfer.errors import RunFileError as RunFileError
     from aptinfer.errors import SamplingError as SamplingError

@@ -7,7 +7,7 @@ are drawn once per round from validation rows, and the best weights are restored
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 
 from aptinfer import scratch
 from aptinfer.checks import positive_float, positive_int, suggests_keywords
+from aptinfer.convoy import InLane, lane
 from aptinfer.epochs import BLOCK, Epoch, InMemory, Layout, limits_of, start
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.embeddings import Embedded
@@ -163,14 +164,18 @@ class Trainer:
         )
         return eqx.combine(layout.arrays(np.asarray(state.best)), rest), history
 
-    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | Streamed:
-        """Epochs of these rows: on the device if they fit there."""
-        limit = _half_of_the_device() if self.device_memory is None else self.device_memory
-        x: Any = rows.x
+    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | InLane | Streamed:
+        """Epochs of these rows: on the device if they fit there, together with other runs' if there are."""
+        limit, with_others, x = self.device_memory, lane(), rows.x
+        assert x is not None
+        if limit is None:
+            limit = _half_of_the_device() / (with_others.lanes if with_others else 1)
         if scratch.is_on_disk(x):
             limit = min(limit, scratch.most_bytes() / 4)  # blocks are gathered, copied and used
         if scratch.is_on_disk(x) or x.nbytes > limit:
             return Streamed(epoch, words, state, rest, rows, limit)
+        if with_others:
+            return InLane(with_others, epoch, words, rest, rows)
         return InMemory(epoch, words, state, rest, rows)
 
 
