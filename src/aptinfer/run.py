@@ -39,6 +39,7 @@ from aptinfer.sequential import (
     state_of,
     step,
 )
+from aptinfer.sharding import check_devices
 from aptinfer.simulators import as_simulator
 from aptinfer.storage.runfile import RunFile
 from aptinfer.store import MemoryStore
@@ -208,6 +209,7 @@ def carry_on(
     listen: Callable[[Event], None] | None,
 ) -> Run:
     """A run from where its store stands to its end. `method` is settled."""
+    check_devices(getattr(getattr(method, "trainer", None), "devices", None))
     state, finished = state_of(store)
     plan = plan._replace(begun=store.sizes())
     # A rule that was asked before is asked again, so that it knows what it knew.

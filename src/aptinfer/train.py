@@ -23,7 +23,10 @@ from aptinfer.estimators.ensemble import as_members
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Loss
 from aptinfer.rows import TrainingRows
+from aptinfer.sharding import Divided, OnDevices, on_all
 from aptinfer.streaming import Streamed
+
+Epochs = InMemory | InLane | Streamed | OnDevices
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Trainer:
         validation: share of rows held back to decide when to stop.
         device_memory: bytes that x may take on the device; larger data stay on the host and are streamed to
             it, with the same result. None: half of the device's memory, or no limit on a CPU.
+        devices: how many to train on. Each has all weights and an equal part of every batch; the result is
+            that of one device, up to rounding. None: one.
     """
 
     batch: int = 100
@@ -91,6 +96,7 @@ class Trainer:
     epochs: int = 2000
     validation: float = 0.1
     device_memory: float | None = None
+    devices: int | None = None
 
     def __post_init__(self):
         positive_int("Trainer batch", self.batch, minimum=2)
@@ -108,6 +114,12 @@ class Trainer:
             raise ValueError(f"Trainer validation must be a share in (0, 0.5], got {self.validation}.")
         if self.device_memory is not None:
             positive_float("Trainer device_memory", self.device_memory)
+        if self.devices is not None and self.batch % positive_int("Trainer devices", self.devices):
+            nearest = -(-self.batch // self.devices) * self.devices
+            raise ValueError(
+                f"Trainer batch ({self.batch}) must be a multiple of devices ({self.devices}), so that each "
+                f"has as many rows as the others: try batch={nearest}, or more to make them worth their while."
+            )
 
     def validates(self, index: np.ndarray) -> np.ndarray:
         """Which rows are held back: decided by the row's number, once, for ever."""
@@ -128,7 +140,7 @@ class Trainer:
         started = time.perf_counter()
         weights, rest = as_members(estimator)
         layout = Layout.of(weights)
-        state = jax.device_put(start(self, layout.vectors(weights)))
+        state = on_all(self.devices, start(self, layout.vectors(weights)))
         thorough = last or not self.hurry
         limits = limits_of(self.patience, self.drops) if thorough else limits_of(self.patience / 2, 0)
         epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
@@ -164,8 +176,11 @@ class Trainer:
         )
         return eqx.combine(layout.arrays(np.asarray(state.best)), rest), history
 
-    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | InLane | Streamed:
+    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> Epochs:
         """Epochs of these rows: on the device if they fit there, together with other runs' if there are."""
+        if self.devices is not None and not isinstance(epoch.loss, Divided):
+            epoch = epoch._replace(loss=Divided(epoch.loss, self.devices))
+            return OnDevices(self.devices, self._epochs(epoch, words, state, on_all(self.devices, rest), rows))
         limit, with_others, x = self.device_memory, lane(), rows.x
         assert x is not None
         if limit is None:
@@ -174,6 +189,8 @@ class Trainer:
             limit = min(limit, scratch.most_bytes() / 4)  # blocks are gathered, copied and used
         if scratch.is_on_disk(x) or x.nbytes > limit:
             return Streamed(epoch, words, state, rest, rows, limit)
+        if self.devices is not None:
+            return InMemory(epoch, words, state, rest, on_all(self.devices, rows))
         if with_others:
             return InLane(with_others, epoch, words, rest, rows)
         return InMemory(epoch, words, state, rest, rows)

@@ -266,7 +266,10 @@ def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
             f"none of the {len(first)} successful simulations of the first round is held back to decide when "
             f"to stop. Raise simulations= or Trainer(validation=...)."
         )
-    return replace(trainer, batch=min(trainer.batch, int((~held_back).sum())))
+    rows, devices = int((~held_back).sum()), trainer.devices or 1
+    if rows < devices:
+        raise TrainingError(f"Trainer devices={devices}, and the first round has {rows} rows to train on.")
+    return replace(trainer, batch=min(trainer.batch, rows - rows % devices))
 
 
 def direct(task: Task, network: Network, history: History, memory: Any = None) -> Learned:
