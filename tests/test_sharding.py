@@ -9,9 +9,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-import sharded
 
 import aptinfer as apt
+import sharded
 from aptinfer.errors import TrainingError
 from aptinfer.methods.learning import fitting
 from aptinfer.protocols import Simulations
@@ -60,8 +60,8 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 def test_more_devices_than_there_are_are_refused_before_anything_is_simulated(monkeypatch):
     many = 16 * jax.device_count()
     monkeypatch.setattr(sharded, "simulate", lambda rng, theta: pytest.fail("simulated"))
+    method = apt.APT(trainer=apt.Trainer(batch=many, devices=many))
     with pytest.raises(ValueError, match=rf"devices={many}, but this process has {jax.device_count()} of"):
-        method = apt.APT(trainer=apt.Trainer(batch=many, devices=many))
         apt.infer(sharded.simulate, apt.box([-1], [1]), [0.0], method=method, progress=False)
 
 

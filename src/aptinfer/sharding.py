@@ -34,8 +34,8 @@ def _mesh(devices: int) -> Mesh:
     found = jax.local_devices()
     if devices > len(found):
         raise ValueError(
-            f"Trainer devices={devices}, but this process has {len(found)} of them ({found[0].platform}). Ask "
-            f"for at most {len(found)}. (For a trial, XLA_FLAGS=--xla_force_host_platform_device_count="
+            f"Trainer devices={devices}, but this process has {len(found)} of them ({found[0].platform}): "
+            f"ask for at most {len(found)}. (For a trial, XLA_FLAGS=--xla_force_host_platform_device_count="
             f"{devices} in the environment makes that many of a CPU.)"
         )
     return Mesh(np.array(found[:devices]), (_ROWS,))

@@ -26,8 +26,6 @@ from aptinfer.rows import TrainingRows
 from aptinfer.sharding import Divided, OnDevices, on_all
 from aptinfer.streaming import Streamed
 
-Epochs = InMemory | InLane | Streamed | OnDevices
-
 
 @dataclass(frozen=True)
 class History:
@@ -118,7 +116,7 @@ class Trainer:
             nearest = -(-self.batch // self.devices) * self.devices
             raise ValueError(
                 f"Trainer batch ({self.batch}) must be a multiple of devices ({self.devices}), so that each "
-                f"has as many rows as the others: try batch={nearest}, or more to make them worth their while."
+                f"has as many rows as the others: try batch={nearest}, or several times that."
             )
 
     def validates(self, index: np.ndarray) -> np.ndarray:
@@ -143,7 +141,12 @@ class Trainer:
         state = on_all(self.devices, start(self, layout.vectors(weights)))
         thorough = last or not self.hurry
         limits = limits_of(self.patience, self.drops) if thorough else limits_of(self.patience / 2, 0)
-        epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
+        if self.devices is None:
+            epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
+        else:
+            epoch = Epoch(self, Divided(loss, self.devices), layout)
+            epochs = self._epochs(epoch, key.words(), state, on_all(self.devices, rest), rows)
+            epochs = OnDevices(self.devices, epochs)
         training, validation, reported = [], [], time.perf_counter()
         epochs_per_call, stopped = 1, False
         while not stopped:
@@ -176,11 +179,8 @@ class Trainer:
         )
         return eqx.combine(layout.arrays(np.asarray(state.best)), rest), history
 
-    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> Epochs:
+    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | InLane | Streamed:
         """Epochs of these rows: on the device if they fit there, together with other runs' if there are."""
-        if self.devices is not None and not isinstance(epoch.loss, Divided):
-            epoch = epoch._replace(loss=Divided(epoch.loss, self.devices))
-            return OnDevices(self.devices, self._epochs(epoch, words, state, on_all(self.devices, rest), rows))
         limit, with_others, x = self.device_memory, lane(), rows.x
         assert x is not None
         if limit is None:
