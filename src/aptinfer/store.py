@@ -1,5 +1,6 @@
 """What a run remembers: the in-memory store."""
 
+import threading
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -20,7 +21,8 @@ class MemoryStore:
 
     Outcomes are columns, a few bytes for each row; only failures, which have reasons, are kept as objects.
     All x are one array: what reads them needs no copy. It has room for `capacity` rows from the start, which
-    takes no memory until they are written, and grows when more are planned.
+    takes no memory until they are written, and grows when more are planned. One thread may write while
+    another reads.
     """
 
     def __init__(self, capacity: int = 0):
@@ -29,6 +31,7 @@ class MemoryStore:
         self._status, self._seconds = np.empty(0, np.uint8), np.empty(0)
         self._failures: dict[int, Outcome] = {}
         self._x: np.ndarray | None = None
+        self._lock = threading.Lock()
 
     def plan(self, number: int, draw: Callable[[], Draws]) -> Rows:
         """Write down a round's parameters before the first of them is simulated."""
@@ -59,16 +62,16 @@ class MemoryStore:
         return tally
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
-        """Write outcomes down: x before its status, so that whoever reads meanwhile finds what is `done`."""
         for kind, group in groupby(outcomes, key=_kind):
             same = list(group)
             index = np.fromiter(map(attrgetter("index"), same), np.int64, len(same))
-            if kind is None:
-                self._failures.update((outcome.index, outcome) for outcome in same)
-            else:
-                self._room_for(same[0], int(index.max()) + 1)[index] = [outcome.x for outcome in same]
-            self._seconds[index] = [outcome.seconds for outcome in same]
-            self._status[index] = [_CODE[outcome.status] for outcome in same]
+            with self._lock:
+                if kind is None:
+                    self._failures.update((outcome.index, outcome) for outcome in same)
+                else:
+                    self._room_for(same[0], int(index.max()) + 1)[index] = [outcome.x for outcome in same]
+                self._seconds[index] = [outcome.seconds for outcome in same]
+                self._status[index] = [_CODE[outcome.status] for outcome in same]
 
     def close_round(self, finished: Any, memory: Any) -> None:
         """Nothing to do: the run itself holds what its rounds left."""
@@ -82,15 +85,17 @@ class MemoryStore:
         value, theta, source = (np.concatenate(column) for column in zip(*self.rounds[first:], strict=True))
         number = np.repeat(np.arange(first, len(self.rounds)), sizes[first:])
         skipped, planned = sum(sizes[:first]), sum(sizes)
-        done = self._status[skipped:planned] == _CODE[Status.DONE]
-        x = np.zeros((planned, 0)) if self._x is None else self._grown(planned)[:planned]
+        with self._lock:
+            done = self._status[skipped:planned] == _CODE[Status.DONE]
+            x = np.zeros((planned, 0)) if self._x is None else self._grown(planned)[:planned]
         x = x[skipped:].view()
         x.flags.writeable = False
         return Simulations(value, theta, source, number, x, done)
 
     def failures(self) -> tuple[Outcome, ...]:
         """The outcomes without data, in the order of their row."""
-        return tuple(self._failures[row] for row in sorted(self._failures))
+        with self._lock:
+            return tuple(self._failures[row] for row in sorted(self._failures))
 
     def _rows_of(self, number: int) -> slice:
         sizes = self.sizes()

@@ -130,11 +130,14 @@ class Trainer:
         estimator: Embedded,
         loss: Loss,
         rows: TrainingRows,
-        listen: Callable[[Progress], None] = lambda progress: None,
+        listen: Callable[[Progress], bool | None] = lambda progress: None,
         *,
         last: bool = True,
     ) -> tuple[Embedded, History]:
-        """Train every member of `estimator` (arrays with a leading member axis); see `hurry` for `last`."""
+        """Train every member of `estimator` (arrays with a leading member axis); see `hurry` for `last`.
+
+        Training ends early, with the best weights so far, when `listen` answers True.
+        """
         started = time.perf_counter()
         weights, rest = as_members(estimator)
         layout = Layout.of(weights)
@@ -148,14 +151,14 @@ class Trainer:
             epochs = self._epochs(epoch, key.words(), state, on_all(self.devices, rest), rows)
             epochs = OnDevices(self.devices, epochs)
         training, validation, reported = [], [], time.perf_counter()
-        epochs_per_call, stopped = 1, False
+        epochs_per_call, stopped, done = 1, False, False
         while not stopped:
             state, losses, done = epochs(state, epochs_per_call, limits)
             count = int(state.epoch) - len(training)
             training.extend(np.asarray(losses[0])[:count])
             validation.extend(np.asarray(losses[1])[:count])
-            stopped = bool(done)
-            listen(Progress(len(training), *_means(training[-1], validation[-1], state.best_loss)))
+            told = listen(Progress(len(training), *_means(training[-1], validation[-1], state.best_loss)))
+            stopped = bool(done) or told is True
             # Return to the host about twice a second, for progress and interrupts, not more often.
             now = time.perf_counter()
             faster = now - reported < 0.5
@@ -172,7 +175,7 @@ class Trainer:
             validation_loss=np.stack(validation),
             best_loss=best_loss,
             epochs=len(training),
-            stop_reason="converged" if len(training) < self.epochs else "epoch limit",
+            stop_reason=_why(bool(done), len(training) < self.epochs),
             compile_seconds=epochs.compile_seconds,
             run_seconds=time.perf_counter() - started - epochs.compile_seconds,
             skipped_steps=int(np.sum(state.skipped)),
@@ -194,6 +197,13 @@ class Trainer:
         if with_others:
             return InLane(with_others, epoch, words, rest, rows)
         return InMemory(epoch, words, state, rest, rows)
+
+
+def _why(done: bool, early: bool) -> str:
+    """Why training stopped."""
+    if not done:
+        return "told to stop"
+    return "converged" if early else "epoch limit"
 
 
 def _half_of_the_device() -> float:

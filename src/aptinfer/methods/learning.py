@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from aptinfer.errors import TrainingError
@@ -57,8 +58,10 @@ class Task:
         proposal: what this round's parameters were drawn from.
         rows_since: every row of the run from round `first` on.
         for_weights, for_training: keys, of the run's networks and of this round's training.
-        listen: told how training goes.
+        listen: told how training goes; an answer of True ends it.
         missing: whether entries of x may be missing, that is, NaN.
+        head_start: weights to begin with, from a training on a part of these rows; None: the usual ones.
+        ended: which rows have an outcome, in a rehearsal on a part of them (see `Rehearsed`); None: all.
     """
 
     frame: Frame
@@ -71,8 +74,10 @@ class Task:
     rows_since: Callable[[int], Simulations]
     for_weights: Key
     for_training: Key
-    listen: Callable[[Progress], None]
+    listen: Callable[[Progress], bool | None]
     missing: bool = False
+    head_start: Any = None
+    ended: np.ndarray | None = None
 
     @cached_property
     def simulations(self) -> Simulations:
@@ -102,6 +107,13 @@ class Learned(NamedTuple):
     notes: dict[str, float]
     memory: Any
     complete: bool = False
+
+
+class Rehearsed(Exception):  # noqa: N818
+    """Ends a rehearsal with the weights that it has learned: what would be made of them is not wanted yet."""
+
+    def __init__(self, estimator: Any):
+        self.estimator = estimator
 
 
 class Network(NamedTuple):
@@ -227,8 +239,13 @@ def fit(
     """Train an estimator of `rows.value` given `rows.x`, whatever stands there: the roles may be swapped.
 
     `log_prior` is the prior's at each value; None where a loss does not look at it.
+
+    Raises:
+        Rehearsed: the task is a rehearsal.
     """
     trainer = fitting(trainer, rows)
+    if _alike(task.head_start, estimator):
+        estimator = task.head_start
     data = training_rows(
         rows,
         np.zeros(len(rows.value)) if log_prior is None else log_prior,
@@ -237,12 +254,22 @@ def fit(
         capacity=task.capacity,
         validates=trainer.validates,
         contrasts=isinstance(loss, Atomic),
+        ended=task.ended,
         rng=task.for_training.child(1).generator(),
     )
     if isinstance(loss, Atomic):
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    return trainer(task.for_training, estimator, loss, data, task.listen, last=task.last)
+    trained, history = trainer(task.for_training, estimator, loss, data, task.listen, last=task.last)
+    if task.ended is not None:
+        raise Rehearsed(trained)
+    return trained, history
+
+
+def _alike(one: Any, two: Any) -> bool:
+    """Whether two networks have arrays of the same shapes in the same places."""
+    first, second = (jax.tree.flatten(eqx.filter(tree, eqx.is_array)) for tree in (one, two))
+    return first[1] == second[1] and [a.shape for a in first[0]] == [a.shape for a in second[0]]
 
 
 def new_network(task: Task, method: Any) -> Network:
