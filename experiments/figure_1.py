@@ -23,8 +23,8 @@ BANDWIDTH = (
 )
 SHOWN = (1, 5)  # rounds of which pictures are kept, besides the last
 # SMC-ABC collects particles over blocks of simulations: so many at most, and their size.
-BLOCKS, BLOCK = 600, 10_000
-QUICK_BLOCKS = 10
+BLOCKS, BLOCK = 6000, 1000
+QUICK_BLOCKS = 200
 EPS = (1.0, 0.01)
 NEURAL = ("SNPE-A", "SNPE-B", "MDN-APT", "MAF-APT", "aptinfer default")
 

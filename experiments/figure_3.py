@@ -16,6 +16,7 @@ from experiments import settings
 from experiments.figure_2 import BANDWIDTH
 from experiments.lines import Line
 from experiments.measure import Round, mmd, run_piece
+from experiments.networks import wide_enough
 from experiments.pieces import Piece, Scale
 
 NAME = "3"
@@ -26,11 +27,11 @@ FIRST_PAPER_SEED = 52
 INFORMATIVE = 8
 
 
-def methods(quick: bool = False) -> dict[str, Any]:
+def methods(d: int, quick: bool = False) -> dict[str, Any]:
     most = settings.QUICK_EPOCHS if quick else 5000
     return {
         "APT": settings.maf_apt(min(most, 500)),
-        "SNL": settings.snl(min(most, 2000), sampler=apt.samplers.Automatic()),
+        "SNL": settings.snl(min(most, 2000), wide_enough(d), sampler=apt.samplers.Automatic()),
         "SNPE-A": settings.snpe_a(8, min(most, 1000), precision=0.01),
         "SNPE-B": settings.snpe_b(8, min(most, 500), precision=0.01),
     }
@@ -43,7 +44,7 @@ def pieces(scale: Scale) -> list[Piece]:
     return [
         piece
         for m in shown
-        for method in methods()
+        for method in methods(INFORMATIVE + m)
         for piece in scale.pieces(
             NAME,
             f"dim(x) = {INFORMATIVE + m}",
@@ -55,9 +56,8 @@ def pieces(scale: Scale) -> list[Piece]:
 
 
 @cache
-def problem_of(name: str, seed: int) -> Problem:
-    m = int(name.rpartition(" ")[2]) - INFORMATIVE
-    return apt.problems.get("slcp_distractors", distractors=m, seed=FIRST_PAPER_SEED + seed)
+def problem_of(d: int, seed: int) -> Problem:
+    return apt.problems.get("slcp_distractors", distractors=d - INFORMATIVE, seed=FIRST_PAPER_SEED + seed)
 
 
 def metrics(measured: Round) -> dict[str, Any]:
@@ -73,10 +73,11 @@ def metrics(measured: Round) -> dict[str, Any]:
 
 
 def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
+    d = int(piece.problem.rpartition(" ")[2])
     return run_piece(
         piece,
-        lambda seed: problem_of(piece.problem, seed),
-        methods(piece.quick)[piece.method],
+        lambda seed: problem_of(d, seed),
+        methods(d, piece.quick)[piece.method],
         metrics,
         folder,
         deadline=deadline,

@@ -106,11 +106,10 @@ def run_piece(
         return run, None
 
     runs = apt.side_by_side([lambda seed=seed: one(seed) for seed in piece.seeds])
-    seconds = time.monotonic() - began
     lines = []
     for seed, (run, error) in zip(piece.seeds, runs, strict=True):
         rounds = run.rounds if run is not None else ()
-        shared = {**about(piece, seed), "piece_seconds": seconds}
+        shared = about(piece, seed)
         for finished in rounds:
             if finished.number not in ended[seed] or not keep(run, finished.number):
                 continue  # an earlier call has measured it
@@ -121,6 +120,7 @@ def run_piece(
                 "simulations": sum(map(run.plan.size, range(finished.number + 1))),
                 "ended": complete,
                 "notes": {**finished.notes, **_training(finished)},
+                "seconds_simulating": finished.seconds_simulating,
                 "seconds": ended[seed][finished.number],
                 "metrics": {},
             }
@@ -135,11 +135,12 @@ def run_piece(
             lines.append(line)
         if error is not None:
             about_error = {"round": len(rounds) + 1, "simulations": len(rounds) * piece.simulations}
-            about_error |= {"ended": True, "failed": error, "notes": {}, "metrics": {}, "seconds": seconds}
-            lines.append(shared | about_error)
+            about_error |= {"ended": True, "failed": error, "notes": {}, "metrics": {}}
+            lines.append(shared | about_error | {"seconds": time.monotonic() - began})
         if run is None or error is not None or (rounds and lines and lines[-1]["ended"]):
             _forget(piece, seed)
-    return lines
+    seconds = time.monotonic() - began
+    return [line | {"piece_seconds": seconds} for line in lines]
 
 
 def about(piece: Piece, seed: int) -> Line:
