@@ -45,12 +45,16 @@ from experiments.results import Results
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: the figure it belongs to, where it stands, what it says, and what decides it."""
+    """A claim: the figure it belongs to, where it stands, what it says, and what decides it.
+
+    `comment` is for what we know beyond the number, such as why a claim does not hold for us.
+    """
 
     figure: str
     source: str
     text: str
     decide: Callable[[Results], Answer]
+    comment: str = ""
 
 
 SNPE = ("SNPE-A", "SNPE-B")

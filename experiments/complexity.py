@@ -25,10 +25,11 @@ import aptinfer as apt
 from aptinfer.estimators.ensemble import build_members, member
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Batch, MaximumLikelihood
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import about
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "complexity"
 DIM = 5
@@ -36,7 +37,13 @@ ATOMS = (10, 20, 50, 100, 200)
 QUICK_ATOMS = (10, 50, 100)
 SHAPES = ((10, 50), (1000, 50), (10, 100))  # dim(x) and hidden units
 STEPS, REPETITIONS = 20, 5
-METHODS = tuple(", ".join(words) for words in product(("MDN", "MAF"), ("atomic", "maximum likelihood")))
+LINE_COLOURS = {
+    "MDN, atomic": "#e08214",
+    "MDN, maximum likelihood": "#f2c18d",
+    "MAF, atomic": "#1b6ca8",
+    "MAF, maximum likelihood": "#8fbfe3",
+}
+METHODS = tuple(LINE_COLOURS)
 
 
 def pieces(scale: Scale) -> list[Piece]:
@@ -118,3 +125,37 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         line = {"round": number + 1, "simulations": 0, "ended": number + 1 == piece.rounds, "notes": {}}
         lines.append(about(piece, 0) | line | {"metrics": measured, "seconds": time.monotonic() - began})
     return [line | {"piece_seconds": lines[-1]["seconds"]} for line in lines]
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """Milliseconds on the devices at hand, and operations, over M."""
+    made = pictures.figure(7.2, 2.9)
+    axes = made.subplots(1, 3)
+    titles = ("operations of a step", "milliseconds, one core", "milliseconds, accelerator")
+    shades = dict(zip(SHAPES, ("-", "--", ":"), strict=True))
+    for axis, title in zip(axes, titles, strict=True):
+        problem = "device" if "accelerator" in title else "one core"
+        metric = "operations" if "operations" in title else "milliseconds"
+        for method in METHODS:
+            some = [x["metrics"] for x in results.of(NAME, method, problem) if metric in x["metrics"]]
+            for shape, style in shades.items():
+                points = [(m["atoms"], m[metric]) for m in some if (m["dim_x"], m["units"]) == shape]
+                if points:
+                    axis.plot(
+                        *zip(*points, strict=True),
+                        linestyle=style,
+                        color=LINE_COLOURS[method],
+                        linewidth=1.3,
+                        label=method if shape == SHAPES[0] else None,
+                    )
+        axis.set_title(title)
+        if axis.lines:
+            axis.set(xscale="log", yscale="log", xlabel="M")
+        else:
+            pictures.nothing(axis)
+    for (d, h), style in shades.items():
+        axes[0].plot([], [], color=pictures.GREY, linestyle=style, label=f"dim(x) = {d}, {h} units")
+    handles, labels = axes[0].get_legend_handles_labels()
+    made.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=7)
+    pictures.save(made, folder / "complexity.png")
+    return ["complexity.png"]

@@ -10,7 +10,7 @@ from enum import Enum
 
 import numpy as np
 
-from experiments import figure_5, networks, table_1
+from experiments import figure_5, networks, proposition_1, table_1
 from experiments.results import Mean, Results, mean_of
 
 CERTAIN = 2.0  # standard errors
@@ -440,17 +440,8 @@ def ratios_right(results: Results) -> Answer:
     return verdict(wrong.value < 0.1 and excess.value < 0.1 * np.log(100)), f"{shown} ({seeds(excess)})"
 
 
-def leakage(results: Results, method: str) -> dict[int, Mean]:
-    """The share of mass outside the prior, by round."""
-    found: dict[int, list[float]] = {}
-    for line in results.lines("2"):
-        if line["method"] == method and line["notes"]:
-            found.setdefault(line["round"], []).append(1 - line["notes"].get("acceptance", 1.0))
-    return {number: mean_of(some) for number, some in sorted(found.items())}
-
-
 def leaks_more(results: Results) -> Answer:
-    by_round = leakage(results, "APT")
+    by_round = proposition_1.leakage(results, "APT")
     if len(by_round) < 2:
         return MISSING
     first, last = by_round[min(by_round)], by_round[max(by_round)]
@@ -461,7 +452,7 @@ def leaks_more(results: Results) -> Answer:
 
 
 def ours_keeps_inside(results: Results) -> Answer:
-    by_round = leakage(results, "aptinfer default")
+    by_round = proposition_1.leakage(results, "aptinfer default")
     if not by_round:
         return MISSING
     largest = max(mean.value for mean in by_round.values())
