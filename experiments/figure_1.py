@@ -130,6 +130,8 @@ def draw(results: Results, folder: Path) -> list[str]:
                 line, draws = by_round[number]
                 pictures.cloud(axis, draws, pictures.colour(name))
                 pictures.small_title(axis, f"{line['simulations']:,} simulations")
+            else:
+                axis.spines[:].set_visible(False)
         row[0].set_ylabel(name, color=pictures.colour(name), fontsize=8)
     problem = apt.problems.get("two_moons")
     exact, upper, lower = beside.subplots(3, 1, height_ratios=(1.1, 1, 1))

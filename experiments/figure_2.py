@@ -65,8 +65,8 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
 def draw(results: Results, folder: Path) -> list[str]:
     """Pair plots of APT and SNL beside exact draws, and the MMD by round."""
     problem = apt.problems.get("slcp")
-    made = pictures.figure(7.2, 5.6)
-    upper, lower = made.subfigures(2, 1, height_ratios=(1.35, 1))
+    made = pictures.figure(7.2, 5.2)
+    upper, lower = made.subfigures(2, 1, height_ratios=(1.15, 1))
     names = [rf"$\theta_{j}$" for j in range(1, 6)]
     shown = {"a  APT": "APT", "b  SNL": "SNL", "exact": None}
     for part, (title, method) in zip(upper.subfigures(1, 3), shown.items(), strict=True):
@@ -83,10 +83,9 @@ def draw(results: Results, folder: Path) -> list[str]:
     pictures.curves(left, results, NAME, "mmd", methods(), label="MMD")
     left.set_ylim(bottom=0)
     left.set_title("c", loc="left", fontweight="bold")
-    if left.get_legend_handles_labels()[0]:
-        left.legend(frameon=False, fontsize=7, title="method (seeds)", title_fontsize=7)
     pictures.dots(right, results, NAME, "c2st", list(methods()))
     right.set_ylabel("C2ST, last round")
     right.set_ylim(0.5, 1)
+    pictures.legend(lower, left, columns=5)
     pictures.save(made, folder / "figure_2.png")
     return ["figure_2.png"]

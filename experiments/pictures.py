@@ -56,7 +56,8 @@ def figure(width: float, height: float) -> "Figure":
             "svg.fonttype": "none",
         }
     )
-    made = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    made = Figure(figsize=(width, height), facecolor="white")
+    made.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02)
     FigureCanvasAgg(made)
     return made
 
@@ -189,7 +190,13 @@ def pairs(
             if row != column:
                 axis.locator_params(axis="y", nbins=2)
             axis.set_box_aspect(1)
-            axis.tick_params(labelsize=5.5, labelbottom=row == dim - 1, labelleft=column == 0 < row, length=2)
+            numbered = dim < 5  # more would not be legible
+            axis.tick_params(
+                labelsize=5.5,
+                labelbottom=numbered and row == dim - 1,
+                labelleft=numbered and column == 0 < row,
+                length=2 if numbered else 0,
+            )
             if row == dim - 1:
                 axis.set_xlabel(names[column], fontsize=7.5)
             if column == 0 < row:

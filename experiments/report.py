@@ -32,7 +32,7 @@ TITLES = {
     "proposition_1": "Proposition 1 and leakage",
 }
 QUICK = (
-    "**One seed, at most three rounds and few simulations: a check that everything runs. The verdicts below say "
+    "**One seed, at most three rounds, few simulations: a check that everything runs. The verdicts below say "
     "nothing about the paper.**"
 )
 # What the table of a figure shows of its last round.
