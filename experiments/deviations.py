@@ -78,6 +78,11 @@ FIGURES: dict[str, tuple[Deviation, ...]] = {
     ),
     "4": (
         (
+            "SNL's statistics have noise of a thousandth of their spread.",
+            "From the prior most simulations share one value of some statistics, which then have no density; "
+            "the library refuses to learn one.",
+        ),
+        (
             "One kernel density estimate, scaled by the draws' own spread, for all methods.",
             "The published curves mix two bandwidths.",
         ),

@@ -12,7 +12,7 @@ import numpy as np
 import aptinfer as apt
 from experiments import pictures, settings
 from experiments.lines import Line
-from experiments.measure import Round, c2st, mmd, run_piece
+from experiments.measure import Round, c2st, every_round, mmd, run_piece
 from experiments.pieces import Piece, Scale
 from experiments.results import Results
 
@@ -106,7 +106,7 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         folder,
         deadline=deadline,
         pictures=() if particles else SHOWN,
-        **({"keep": new_population} if particles else {}),
+        keep=new_population if particles else every_round,
     )
 
 

@@ -119,7 +119,7 @@ def draw(results: Results, folder: Path) -> list[str]:
             [results.at_end(NAME, method, metric) for method in results.methods(NAME)] or [[]]
         )
         if len(level):
-            axis.axhline(np.mean(level), color=pictures.GREY, linewidth=1)
+            axis.axhline(float(np.mean(level)), color=pictures.GREY, linewidth=1)
             axis.annotate(
                 text, (0.99, np.mean(level)), xycoords=("axes fraction", "data"), ha="right", va="bottom"
             )

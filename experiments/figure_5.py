@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 import aptinfer as apt
@@ -67,7 +68,7 @@ def problem_of(name: str, method: str, limit: int) -> Problem:
     return replace(
         series,
         simulator=apt.JaxSimulator(simulate, chunk=raw.chunk),
-        observation=np.asarray(statistics(series.observation)),
+        observation=np.asarray(statistics(jnp.asarray(series.observation))),
         observations=None,
     )
 

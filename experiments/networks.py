@@ -1,5 +1,8 @@
 """How many weights the paper's networks have: counted, not trained."""
 
+from functools import cache
+from typing import Any
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -14,8 +17,9 @@ SIZES = (50, 100, 150)  # of x
 FAMILIES = ("mixture", "flow")
 
 
-def weights(tree: object) -> int:
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
+def weights(shapes: object) -> int:
+    """Of a network, or of its shapes alone."""
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape"))
 
 
 def wide_enough(dim: int) -> apt.MAF:
@@ -27,21 +31,24 @@ def wide_enough(dim: int) -> apt.MAF:
 def _built(family: str, dim: int, conditions: int):
     estimator = apt.MDN(8) if family == "mixture" else wide_enough(dim)
     embedding = settings.tanh() if family == "mixture" else apt.Flatten()
-    return eqx.filter_eval_shape(lambda: build_members(Key((0,)), estimator, embedding, dim, (conditions,)))
+    return shapes_of(estimator, embedding, dim, (conditions,))
 
 
+def shapes_of(estimator: Any, embedding: Any, dim: int, event: tuple[int, ...]) -> Any:
+    """A network without its numbers."""
+    return eqx.filter_eval_shape(lambda: build_members(Key((0,)), estimator, embedding, dim, event))
+
+
+@cache
 def posterior_weights(family: str, d: int) -> int:
     """Of q(theta | x) with dim(x) = d."""
-    return _weights_of_shapes(_built(family, DIM, d))
+    return weights(_built(family, DIM, d))
 
 
+@cache
 def likelihood_weights(family: str, d: int) -> int:
     """Of q(x | theta)."""
-    return _weights_of_shapes(_built(family, d, DIM))
-
-
-def _weights_of_shapes(tree: object) -> int:
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree) if hasattr(leaf, "shape"))
+    return weights(_built(family, d, DIM))
 
 
 def is_linear(counts: list[int]) -> bool:
@@ -54,9 +61,10 @@ def shown(counts: dict[str, list[int]]) -> str:
     return f"{'; '.join(parts)} at dim(x) = {', '.join(map(str, SIZES))}"
 
 
+@cache
 def rock_paper_scissors_weights() -> tuple[int, int, int]:
     """Of the convolutions, of the dense layers and of the Gaussian's parameters."""
     published = apt.problems.get("rock_paper_scissors").network
-    built = build_members(Key((0,)), published["estimator"], published["embedding"], 3, (3, 100, 100))
+    built = shapes_of(published["estimator"], published["embedding"], 3, (3, 100, 100))
     network = built.embedding
     return weights(network.convolutions), weights(network.dense), weights(built.head)

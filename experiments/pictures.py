@@ -37,7 +37,7 @@ def colour(method: str) -> str:
     return COLOURS.get(method, OURS)
 
 
-def figure(width: float, height: float) -> "Figure":
+def figure(width: float, height: float) -> Any:
     from matplotlib import rcParams
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -78,6 +78,8 @@ def curves(
     label: str = "",
 ) -> None:
     """Mean and standard error over seeds, round by round."""
+    from matplotlib.ticker import MaxNLocator
+
     for method in methods:
         by_round = results.by_round(name, method, metric, problem)
         means = {number: mean_of(values) for number, values in by_round.items()}
@@ -99,7 +101,7 @@ def curves(
             label=f"{method} ({max(counts)})",
         )
         axis.fill_between(x, y - error, y + error, color=colour(method), alpha=0.18, linewidth=0)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("round")
     axis.set_ylabel(label)
     axis.margins(x=0.03)

@@ -60,7 +60,7 @@ def accepted(method: Any, prior: Any, settings: dict[str, Any], given: bool = Fa
     def reached(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         raise RuntimeError("reached")
 
-    done = {}
+    done: dict[str, Any] = {}
     if given:
         theta = np.random.default_rng(0).uniform(-0.5, 0.5, (50, 2))
         done = {"simulations_done": (theta, theta)}
