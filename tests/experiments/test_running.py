@@ -9,6 +9,7 @@ from made_up import line
 
 import aptinfer as apt
 from experiments import figure_1, figures, lines, run
+from experiments.collect import collect
 from experiments.measure import DRAWS, run_piece
 from experiments.pieces import Piece, Scale
 from experiments.results import Results
@@ -154,3 +155,14 @@ def test_exact_draws_are_on_the_crescents():
         inside, abs=4 * np.sqrt(inside * (1 - inside) / 20_000)
     )
     assert figure_1.on_crescents(problem.prior.sample(np.random.default_rng(0), 20_000)) < 0.1
+
+
+def test_lines_and_draws_are_brought_home_once(tmp_path):
+    away, home = tmp_path / "away", tmp_path / "home"
+    entry = line("2", "APT", 0, mmd=0.5)
+    lines.append([entry], away)
+    lines.keep_draws(away, entry, np.zeros((3, 2)))
+    assert collect(away, home) == 1
+    assert collect(away, home) == 0
+    (stored,) = lines.read("2", home)
+    assert lines.find_draws(stored, home) is not None
