@@ -93,11 +93,17 @@ class Columns:
 
 
 def fit_columns(
-    x: np.ndarray, method: str, informative: np.ndarray | None = None, *, bits: bool = False
+    x: np.ndarray,
+    method: str,
+    informative: np.ndarray | None = None,
+    *,
+    bits: bool = False,
+    observation: np.ndarray | None = None,
 ) -> Columns:
     """What rows of x (n, *event) are made of.
 
     `informative` says which entries a screening has kept, `bits` that zeros and ones may stay what they are.
+    A count that is the same in all rows and not in `observation` is rare, not impossible, and is kept.
 
     Raises:
         ValueError: a density of x is out of reach; the message names `method` and what to use instead.
@@ -107,13 +113,16 @@ def fit_columns(
     check_size(event, method)
     low, high = flat.min(axis=0), flat.max(axis=0)
     fixed = high - low <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
+    whole = (flat == np.round(flat)).all(axis=0)
+    if observation is not None:
+        seen = np.asarray(observation, np.float64).reshape(-1)
+        fixed &= ~(whole & (seen != low) & (seen == np.round(seen)))
     if fixed.all():
         raise ValueError(
             f"every simulation of the first round returned the same x: there is nothing for {method} to "
             f"learn. Check the simulator."
         )
     kept = ~fixed if informative is None or not (informative & ~fixed).any() else informative & ~fixed
-    whole = (flat == np.round(flat)).all(axis=0)
     _refuse_repeated(flat, kept & ~whole, event, method)
     whole, varying = whole[kept], flat[:, kept]
     settings = (event, kept, fixed, low[fixed])

@@ -27,7 +27,7 @@ from aptinfer.checks import suggests_keywords
 from aptinfer.columns import Columns, check_size, fit_columns
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.bernoulli import Bernoulli
-from aptinfer.estimators.embeddings import MLP, Embedded, Flatten, ResidualMLP
+from aptinfer.estimators.embeddings import MLP, Embedded, Flatten
 from aptinfer.estimators.ensemble import build_members, each_member, mean_of_densities
 from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.natural import Natural
@@ -46,6 +46,7 @@ from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
 ENOUGH = 30  # held-back rows of proposals for families to be weighted by them
+LEAST = np.float32(np.log(1e-3))  # of a family's log weight, for it to count
 BLOCK = 256  # rows that are evaluated at once
 _FAMILY = 4  # branch of a key for the families of a stack
 
@@ -58,17 +59,32 @@ class NeuralLikelihood(eqx.Module):
     success: Embedded | None
 
     def log_likelihood(self, x: Float[Array, " size"], z: Float[Array, " dim"]) -> Float[Array, ""]:
-        log_l = self.log_densities(x, z)
-        log_l = log_l[0] if len(self.estimators) == 1 else logsumexp(log_l + self.log_weights)
+        if len(self.estimators) == 1:
+            log_l = _log_density(self.estimators[0], x, z)
+        else:
+            # A family without weight is not evaluated at all: weights are the same for every x and z.
+            families = zip(self.estimators, self.log_weights, strict=True)
+            weighted = [
+                jax.lax.cond(w > LEAST, lambda f, w=w: w + _log_density(f, x, z), _nothing, family)
+                for family, w in families
+            ]
+            log_l = logsumexp(jnp.stack(weighted))
         if self.success is None:
             return log_l
-        yes = jnp.ones(1, jnp.float32)
-        return log_l + mean_of_densities(each_member(self.success, lambda one: one(z).log_prob(yes)))
+        return log_l + _log_density(self.success, jnp.ones(1, jnp.float32), z)
 
     def log_densities(self, x: Float[Array, " size"], z: Float[Array, " dim"]) -> Float[Array, " families"]:
         """log q_k(x | z) of each family."""
-        families = [each_member(family, lambda one: one(z).log_prob(x)) for family in self.estimators]
-        return jnp.stack([mean_of_densities(family) for family in families])
+        return jnp.stack([_log_density(family, x, z) for family in self.estimators])
+
+
+def _log_density(family: Embedded, x, z) -> Float[Array, ""]:
+    return mean_of_densities(each_member(family, lambda one: one(z).log_prob(x)))
+
+
+def _nothing(family: Embedded) -> Float[Array, ""]:
+    del family
+    return jnp.float32(-jnp.inf)
 
 
 class Memory(NamedTuple):
@@ -142,7 +158,7 @@ class SNL:
             tuple(family for family, _ in fits), model.log_weights, self._success(task, rows, model.success)
         )
         weights = np.ones(1) if len(fits) == 1 else self._weights(model, swapped)
-        log_weights = np.log(np.maximum(weights, np.finfo(np.float32).tiny)).astype(np.float32)
+        log_weights = np.log(np.maximum(weights, np.exp(LEAST) / 2)).astype(np.float32)
         model = eqx.tree_at(lambda m: m.log_weights, model, jnp.asarray(log_weights))
         posterior = SampledPosterior(
             task.frame, columns, model, self.sampler, task.observation, task.event, start=state
@@ -160,7 +176,9 @@ class SNL:
             done, draws = rows.done & (rows.source == 0), task.for_weights.child(0, 3).generator()
             flat = np.asarray(rows.x[done], np.float64).reshape(int(done.sum()), -1)
             kept = informative(np.asarray(rows.value[done], np.float64), flat, draws)
-        columns = fit_columns(rows.x[rows.done], "SNL", kept, bits=self._chosen_here)
+        columns = fit_columns(
+            rows.x[rows.done], "SNL", kept, bits=self._chosen_here, observation=task.observation
+        )
         columns(task.observation)  # refuses an impossible one before anything is trained
         return Memory(columns, self._new(task, columns), None)
 
@@ -227,13 +245,15 @@ def default_families(columns: Columns, *, several: bool) -> tuple[Family, ...]:
     mixture = AutoregressiveMixture(hidden=(width, width))
     if not several:
         return (Family(mixture),)
-    gaussian = replace(mixture, components=1)
+    curved = MLP(skip=True)
     return (
         Family(Shifted(MDN(1)), linear),
         Family(Shifted(MDN(4)), linear),
-        Family(Shifted(MDN(1)), ResidualMLP()),
-        Family(Shifted(mixture), ResidualMLP()),
-        Family(gaussian),
+        Family(Shifted(MDN(1)), curved),
+        Family(Shifted(mixture), curved),
+        Family(MDN(1), linear),
+        Family(MDN(1), curved),
+        Family(replace(mixture, components=1)),
         Family(mixture),
     )
 
