@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 import aptinfer as apt
 from aptinfer.protocols import Rows
@@ -56,7 +55,7 @@ def metrics(measured: Round) -> dict[str, Any]:
         # The likelihood is p(theta | x) / p(theta), but for a factor that all atoms share.
         exact = np.asarray(problem.log_likelihood(atoms, outcome.x), np.float64)
         learned = measured.posterior.given(outcome.x).log_prob(atoms) - problem.prior.log_prob(atoms)
-        log_p, log_q = exact - logsumexp(exact), learned - logsumexp(learned)
+        log_p, log_q = (a - np.logaddexp.reduce(a) for a in (exact, learned))
         excess.append(np.sum(np.exp(log_p) * (log_p - log_q)))
         wrong.append(np.var(learned - exact))
         whole.append(np.var(exact))

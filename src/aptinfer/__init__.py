@@ -46,6 +46,7 @@ _WHERE = {
     "RejectionABC": "methods.rejection_abc",
     "SyntheticLikelihood": "methods.synthetic_likelihood",
     "TSNPE": "methods.snpe_b",
+    "Recipe": "methods.recipe",
     "distil": "methods.distil",
     "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
@@ -147,6 +148,7 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.recipe import Recipe as Recipe
     from aptinfer.methods.rejection_abc import RejectionABC as RejectionABC
     from aptinfer.methods.smc_abc import SMCABC as SMCABC
     from aptinfer.methods.snl import SNL as SNL

@@ -23,6 +23,7 @@ from aptinfer.executors import as_executor, held
 from aptinfer.given import as_done, begin_with
 from aptinfer.methods.apt import APT
 from aptinfer.methods.learning import with_embedding
+from aptinfer.methods.recipe import Recipe, rounds_of
 from aptinfer.overlap import check_overlap
 from aptinfer.posteriors import Posterior
 from aptinfer.posteriors.base import check_observation
@@ -45,7 +46,7 @@ from aptinfer.simulators import as_simulator
 from aptinfer.storage.runfile import RunFile
 from aptinfer.store import MemoryStore
 
-USUAL_ROUNDS = 10
+USUAL_ROUNDS, USUAL_SIMULATIONS = 10, 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,8 @@ def infer(
     *,
     method: Any = None,
     rounds: int | None = None,
-    simulations: int = 1000,
+    simulations: int | None = None,
+    budget: int | None = None,
     seed: int = 0,
     missing: bool = False,
     progress: bool = True,
@@ -127,10 +129,13 @@ def infer(
             `apt.JaxSimulator`, `apt.CommandSimulator`.
         prior: `apt.Prior`, `apt.box`, `apt.gaussian`, or an object with `sample` and `log_prob`.
         x_o: the observation, of the shape the simulator returns.
-        method: `apt.APT()` (default) or another method.
+        method: `apt.APT()` (default; with `budget=`, `apt.Recipe()`) or another method.
         rounds: how often to propose, simulate and learn; 10 by default, 1 for one-round methods, 500 for
             `apt.SyntheticLikelihood`.
-        simulations: simulations per round.
+        simulations: simulations per round, 1000 by default.
+        budget: simulations in all, in place of `rounds` and `simulations`: how to spend them, and on what
+            method if none is given, is chosen by what did best in measurements. The plan is shown at the
+            start, and kept in `run.plan` and `run.method`.
         seed: equal seeds give equal results.
         missing: NaN in x and x_o stands for an entry that is missing, or for the padding of a series or set
             that is shorter than others. Otherwise NaN is a failed simulation.
@@ -161,7 +166,8 @@ def infer(
         >>> run.posterior.sample(100).shape
         (100, 2)
     """
-    method = APT() if method is None else method
+    if method is None:
+        method = APT() if budget is None else Recipe()
     if isinstance(method, type) or not hasattr(method, "settled"):
         raise TypeError(f"method must be a method such as apt.APT() or apt.NPE(); got {method!r}.")
     executor = as_executor(executor)
@@ -169,8 +175,7 @@ def infer(
     optional_function("listen", listen, "print")
     prior = as_prior(prior)
     simulator = as_simulator(simulator, missing=_missing(missing, method)).named(prior.names)
-    usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
-    rounds = positive_int("rounds", usual if rounds is None else rounds)
+    rounds, simulations = _sizes(method, rounds, simulations, budget)
     if method.one_round and rounds > 1:
         raise ValueError(
             f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT(), "
@@ -221,7 +226,7 @@ def carry_on(
     plan = plan._replace(begun=store.sizes())
     # A rule that was asked before is asked again, so that it knows what it knew.
     ended = [last.complete or bool(stop and stop(last)) for last in finished]
-    with held(executor), display(plan, enabled=progress and lane() is None) as show:
+    with held(executor), display(plan, method, enabled=progress and lane() is None) as show:
 
         def tell(event: Event) -> None:
             show(event)
@@ -247,6 +252,20 @@ def carry_on(
                 error.add_note(f"The {len(finished)} rounds finished before are kept in this error's `run`.")
             raise
     return Run(problem, method, plan, tuple(finished), store)
+
+
+def _sizes(method: Any, rounds: int | None, simulations: int | None, budget: int | None) -> tuple[int, int]:
+    """Rounds and simulations per round."""
+    if budget is not None:
+        if rounds is not None or simulations is not None:
+            raise ValueError(
+                f"budget={budget!r} stands in place of rounds= and simulations=, which it is divided into: "
+                f"leave those out, or give them without a budget."
+            )
+        return rounds_of(budget, one_round=method.one_round, least=FEWEST_ROWS)
+    usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
+    rounds = positive_int("rounds", usual if rounds is None else rounds)
+    return rounds, USUAL_SIMULATIONS if simulations is None else simulations
 
 
 def _missing(missing: object, method: Any) -> bool:

@@ -18,6 +18,7 @@ from aptinfer.methods.snl import SNL
 from aptinfer.posteriors import SampledPosterior
 from aptinfer.protocols import Proposal
 from aptinfer.spaces import Frame, Latent, Space
+from aptinfer.train import Trainer
 
 MOST_ROUNDS = 10
 LEAST_PER_ROUND = 100  # simulations, unless there are hardly more in all
@@ -56,6 +57,15 @@ class Recipe:
                     f"Recipe {name} must be an apt.{kind.__name__}(...), got {getattr(self, name)!r}."
                 )
 
+    @property
+    def trainer(self) -> Trainer:
+        return self.likelihood.trainer
+
+    @property
+    def embedding(self) -> Any:
+        """Of x, should the posterior be learned."""
+        return self.posterior.embedding
+
     def settled(self, frame: Frame) -> "Recipe":
         return replace(
             self, likelihood=self.likelihood.settled(frame), posterior=self.posterior.settled(frame)
@@ -85,7 +95,7 @@ class Recipe:
         return self.posterior.propose(posterior, number)
 
 
-def rounds_of(budget: object, *, one_round: bool, least: int) -> tuple[int, int]:
+def rounds_of(budget: Any, *, one_round: bool, least: int) -> tuple[int, int]:
     """Rounds, and simulations in each, that spend a budget, or all of it but a few.
 
     Ten rounds where each has a hundred simulations, fewer where there are fewer, for the first must find the
