@@ -69,6 +69,9 @@ _WHERE = {
     "RatioNetwork": "estimators.ratio",
     "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
+    "Family": "estimators.stack",
+    "Shifted": "estimators.shifted",
+    "Stack": "estimators.stack",
     "CNN": "estimators.convolutions",
     "Conv1D": "estimators.series",
     "GRU": "estimators.recurrent",
@@ -128,6 +131,9 @@ if TYPE_CHECKING:
     from aptinfer.estimators.recurrent import GRU as GRU
     from aptinfer.estimators.series import Conv1D as Conv1D
     from aptinfer.estimators.sets import DeepSet as DeepSet
+    from aptinfer.estimators.shifted import Shifted as Shifted
+    from aptinfer.estimators.stack import Family as Family
+    from aptinfer.estimators.stack import Stack as Stack
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
     from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline
