@@ -207,7 +207,7 @@ class SNL:
         return Natural(embedding, uniform) if task.frame.always_inside and any(uniform) else embedding
 
     def _of_family(self, task: Task, k: int) -> Task:
-        """The task of training family `k`; only the first is listened to."""
+        """The task of training family `k`; only the first is listened to, and may have a head start."""
         if k == 0:
             return task
         key = task.for_training.child(_FAMILY, k)
