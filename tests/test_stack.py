@@ -36,10 +36,10 @@ def test_signal_plus_noise_is_the_noise_moved():
     law = law(np.asarray(noise.means[0], float), np.linalg.inv(factor.T @ factor))
     exact = [law.logpdf(v - weights @ c - bias) for v, c in zip(values, conditions, strict=True)]
     np.testing.assert_allclose(head.log_prob_rows(conditions, values), exact, atol=1e-4)
-    for condition, value, wanted in zip(conditions, values, exact, strict=True):
-        np.testing.assert_allclose(head(condition).log_prob(value), wanted, atol=1e-4)
+    one_by_one = jax.vmap(lambda condition, value: head(condition).log_prob(value))
+    np.testing.assert_allclose(one_by_one(conditions, values), exact, atol=1e-4)
     key = jax.random.key(3)
-    moved = np.asarray(head(conditions[0]).sample(key)) - np.asarray(noise.sample(key))
+    moved = head(conditions[0]).sample(key) - noise.sample(key)
     np.testing.assert_allclose(moved, weights @ conditions[0] + bias, atol=1e-5)
 
 
@@ -225,15 +225,15 @@ class TestRecipe:
         return apt.infer(simulator, prior, x_o, method=self.method, progress=False, **settings)
 
     def test_vectors_with_a_density_get_a_likelihood(self):
-        run = self.run(linear, [0.5, -0.4], budget=220)
+        run = self.run(linear, [0.5, -0.4], budget=120)
         assert type(run.posterior).__name__ == "SampledPosterior"
-        assert (run.plan.rounds, run.plan.simulations) == (2, 110)
+        assert (run.plan.rounds, run.plan.simulations) == (1, 120)
 
     def test_numbers_that_repeat_get_a_posterior(self):
         coarse = apt.BatchSimulator(
             lambda rng, theta: np.round(7 * (theta + rng.standard_normal(theta.shape))) / 7
         )
-        run = self.run(coarse, [1 / 7, 2 / 7], budget=200)
+        run = self.run(coarse, [1 / 7, 2 / 7], rounds=2, simulations=60)
         assert type(run.posterior).__name__ == "DirectPosterior"
         assert len(run.rounds) == 2
 
@@ -263,5 +263,5 @@ def test_a_budget_stands_in_place_of_rounds_and_simulations():
     prior = apt.box([-1, -1], [1, 1])
     with pytest.raises(ValueError, match="budget=500 stands in place of rounds= and simulations="):
         apt.infer(linear, prior, [0.5, -0.4], budget=500, rounds=3)
-    with pytest.raises(ValueError, match="budget must be an integer of at least 20, got 5"):
+    with pytest.raises(ValueError, match="budget must be a whole number of at least 20, got 5"):
         apt.infer(linear, prior, [0.5, -0.4], budget=5)
