@@ -17,6 +17,8 @@ from aptinfer.protocols import UNKNOWN_SOURCE, Draws, Store
 from aptinfer.sequential import Plan, Problem, first_draws
 from aptinfer.simulators import judged
 
+AT_ONCE = 1 << 14  # rows that are recorded together
+
 
 @suggests_keywords
 @dataclass(frozen=True, eq=False)
@@ -83,12 +85,20 @@ def as_done(value: object, problem: Problem, method: Any) -> Done:
 
 
 def begin_with(store: Store, done: Done, problem: Problem, plan: Plan) -> None:
-    """Begin the first round with rows that have their outcomes already; a run begun before is left alone."""
-    if store.sizes():
-        return
+    """Begin the first round with rows that have their outcomes already, or go on where that was interrupted.
+
+    A run that was begun without them is left alone.
+    """
     frame = problem.frame
     source = np.full(len(done.theta), 0 if done.from_prior else UNKNOWN_SOURCE, np.int32)
     given = Draws(frame.from_theta(done.theta).astype(np.float32), done.theta, source)
     fresh = first_draws(frame, plan)
-    store.plan(0, lambda: Draws(*(np.concatenate(columns) for columns in zip(given, fresh, strict=True))))
-    store.record([judged(i, x, 0.0, missing=problem.missing) for i, x in enumerate(done.x)])
+    rows = store.plan(
+        0, lambda: Draws(*(np.concatenate(columns) for columns in zip(given, fresh, strict=True)))
+    )
+    waiting = rows.index[rows.index < len(done.theta)]
+    if not np.array_equal(rows.theta[: len(waiting)], done.theta[waiting]):
+        return
+    for start in range(0, len(waiting), AT_ONCE):
+        block = waiting[start : start + AT_ONCE].tolist()
+        store.record([judged(i, done.x[i], 0.0, missing=problem.missing) for i in block])
