@@ -57,7 +57,7 @@ def methods(quick: bool = False) -> dict[str, Any]:
 def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"rounds": ROUNDS, "simulations": SIMULATIONS, "seeds": SEEDS}
     found = []
-    for method in methods():
+    for method in scale.shown(methods()):
         chain = method == "SNL"
         found += scale.pieces(
             NAME, "lotka_volterra", method, minutes=8 if chain else 4, single_core=chain, **sizes

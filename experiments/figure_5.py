@@ -128,10 +128,9 @@ def draw(results: Results, folder: Path) -> list[str]:
     for axis, name in zip(axes[1], names, strict=True):
         axis.set_xlabel(name)
     for method in shown:
-        counts = [len(results.last(NAME, method, problem)) for problem in SERIES]
-        axes[0, 0].plot(
-            [], [], color=pictures.colour(method), label=f"{method} ({min(counts)} to {max(counts)})"
-        )
+        counts = sorted({len(results.last(NAME, method, problem)) for problem in SERIES})
+        label = f"{method} ({' and '.join(map(str, counts))})"
+        axes[0, 0].plot([], [], color=pictures.colour(method), label=label)
     pictures.legend(lower, axes[0, 0], columns=2)
     pictures.save(made, folder / "figure_5.png")
     return ["figure_5.png"]

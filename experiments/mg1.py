@@ -43,7 +43,7 @@ def methods(quick: bool = False) -> dict[str, Any]:
 def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"rounds": ROUNDS, "simulations": SIMULATIONS, "seeds": SEEDS}
     found = []
-    for method in methods():
+    for method in scale.shown(methods()):
         chain, variant = method == "SNL", method == "APT, combined loss"
         if not (variant and scale.quick):
             found += scale.pieces(

@@ -166,3 +166,12 @@ def test_lines_and_draws_are_brought_home_once(tmp_path):
     assert collect(away, home) == 0
     (stored,) = lines.read("2", home)
     assert lines.find_draws(stored, home) is not None
+
+
+def test_the_command_runs_a_piece_on_a_core_of_its_own(tmp_path):
+    wanted = [
+        piece for piece in figures.module("table_1").pieces(Scale(quick=True)) if piece.method == "SNPE-A"
+    ]
+    assert run.run_on_cores(wanted, tmp_path, run.Clock(None), processes=1)
+    (found,) = lines.read("table_1", tmp_path)
+    assert found["metrics"]["estimators"] == {"mixture": True, "flow": False}
