@@ -14,9 +14,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int
 
+from aptinfer import adam
 from aptinfer.keys import as_jax
 from aptinfer.methods.losses import Loss
 from aptinfer.rows import TrainingRows
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
     weights: Float[Array, "members weights"]
     average: Float[Array, "members weights"]
-    optimiser: optax.OptState
+    moments: adam.Moments
     best: Float[Array, "members weights"]
     best_loss: Float[Array, " members"]
     wait: Int[Array, " members"]
@@ -96,23 +96,16 @@ class Layout(NamedTuple):
         return np.concatenate([np.full(int(np.prod(s)), len(s) >= 2, np.float32) for s in self.shapes])
 
 
-def _optimiser(trainer: "Trainer") -> optax.GradientTransformation:
-    """Adam after clipping; learning rate and weight decay are applied by the step itself."""
-    return optax.chain(optax.clip_by_global_norm(trainer.clip), optax.scale_by_adam())
-
-
-def start(trainer: "Trainer", weights: Any) -> State:
+def start(weights: Any) -> State:
     members = len(weights)
 
     def filled(value, dtype: Any = np.int32, shape: tuple = (members,)) -> Any:
         return np.full(shape, value, dtype)
 
-    shapes = jax.eval_shape(jax.vmap(_optimiser(trainer).init), weights)
     return State(
         weights=weights,
         average=weights,
-        # Adam starts from zeros throughout; making them here spares a compiled program.
-        optimiser=jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes),
+        moments=adam.Moments.start(weights),
         best=weights,
         best_loss=filled(np.inf, np.float32),
         wait=filled(0),
@@ -171,23 +164,23 @@ class Epoch(NamedTuple):
             return jnp.sum(jnp.where(rows.done[index], losses, 0.0)) / (trainer.batch * rows.share_done)
 
         value, gradients = jax.value_and_grad(objective)(layout.arrays(carry.weights))
-        gradient = layout.vector(gradients)
-        update: Any
-        update, proposed = _optimiser(trainer).update(gradient, carry.optimiser)
-        count = optax.tree.get(proposed, "count")
-        warm = jnp.minimum(count / max(trainer.warmup, 1), 1.0).astype(jnp.float32)
-        rate = -trainer.learning_rate * warm * jnp.float32(trainer.drop) ** drops
-        decay = trainer.weight_decay * layout.decayed()
-        # A step whose gradient is not finite is skipped and counted; it must not poison the rest.
-        finite = jnp.isfinite(value) & jnp.isfinite(jnp.sum(gradient**2))
-        keep = lambda new, old: jnp.where(finite, new, old)  # noqa: E731
-        weights = keep(carry.weights + rate * (update + decay * carry.weights), carry.weights)
+        warm = jnp.minimum((carry.moments.steps + 1).astype(jnp.float32) / max(trainer.warmup, 1), 1)
+        # A step that is not finite is skipped and counted; it must not poison the rest.
+        weights, moments, taken = adam.step(
+            carry.weights,
+            carry.moments,
+            layout.vector(gradients),
+            jnp.isfinite(value),
+            rate=np.float32(trainer.learning_rate) * warm * np.float32(trainer.drop) ** drops,
+            clip=trainer.clip,
+            decay=np.float32(trainer.weight_decay) * layout.decayed() if trainer.weight_decay else None,
+        )
         return Carry(
             weights=weights,
-            average=weights + trainer.average * (carry.average - weights),
-            optimiser=jax.tree.map(keep, proposed, carry.optimiser),
-            skipped=carry.skipped + (~finite).astype(jnp.int32),
-            total=carry.total + jnp.where(finite, value, 0.0),
+            average=weights + np.float32(trainer.average) * (carry.average - weights),
+            moments=moments,
+            skipped=carry.skipped + (~taken).astype(jnp.int32),
+            total=carry.total + jnp.where(taken, value, np.float32(0)),
         )
 
     def parts(self, rows: TrainingRows) -> Any:
@@ -218,14 +211,14 @@ class Carry(NamedTuple):
 
     weights: Float[Array, "*members weights"]
     average: Float[Array, "*members weights"]
-    optimiser: optax.OptState
+    moments: adam.Moments
     skipped: Int[Array, "*members"]
     total: Float[Array, "*members"]
 
     @classmethod
     def of(cls, state: State) -> "Carry":
         nothing = jnp.zeros_like(state.best_loss)
-        return cls(state.weights, state.average, state.optimiser, state.skipped, nothing)
+        return cls(state.weights, state.average, state.moments, state.skipped, nothing)
 
 
 def no_losses() -> tuple[Float[Array, ""], Int[Array, ""]]:
@@ -244,7 +237,7 @@ def after_epoch(limits: Limits, state: State, carry: Carry, validation) -> State
     return State(
         weights=select(tired, best, carry.weights),
         average=select(tired, best, carry.average),
-        optimiser=carry.optimiser,
+        moments=carry.moments,
         best=best,
         best_loss=jnp.where(improved, validation, state.best_loss),
         wait=jnp.where(tired, 0, wait),

@@ -126,7 +126,7 @@ class Trainer:
         started = time.perf_counter()
         weights, rest = as_members(estimator)
         layout = Layout.of(weights)
-        state = jax.device_put(start(self, layout.vectors(weights)))
+        state = jax.device_put(start(layout.vectors(weights)))
         thorough = last or not self.hurry
         limits = limits_of(self.patience, self.drops) if thorough else limits_of(self.patience / 2, 0)
         epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
