@@ -167,7 +167,7 @@ class AptinferBench:
         self.prepared = {}
 
     def info(self):
-        packages = ("aptinfer", "jax", "jaxlib", "equinox", "optax", "numpy")
+        packages = ("aptinfer", "jax", "jaxlib", "equinox", "numpy")
         return {
             "library": "aptinfer",
             "versions": {

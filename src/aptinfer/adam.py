@@ -3,9 +3,9 @@ r"""AdamW on a single vector of weights (Kingma & Ba 2015, Loshchilov & Hutter 2
     g <- g min(1, clip / |g|),    m <- b1 m + (1 - b1) g,    v <- b2 v + (1 - b2) g^2,
     w <- w - rate ( (m / c1) / (sqrt(v / c2) + eps) + decay w ),    c = 1 - b^t
 
-Written out, because a step of a small network is short: corrections are scalars, one sum serves for clipping and
-for finding what is not finite, and a step to be skipped is one of rate zero. So XLA makes three loops of it,
-where a chain of separate transformations took twice as long.
+Written out, because a step of a small network is short: corrections are scalars, one sum serves for clipping
+and for finding what is not finite, and a step to be skipped is one of rate zero. So XLA makes a few short
+loops of it, where a chain of separate transformations took twice as long.
 """
 
 from typing import Any, NamedTuple
