@@ -161,7 +161,7 @@ def test_weights_survive_their_vector():
     np.testing.assert_array_equal(again, vectors)
     # Matrices are decayed, and nothing else.
     marked = layout.arrays(layout.decayed())
-    assert all((marked[name] == (a.ndim == 3)).all() for name, a in arrays.items())
+    assert all((np.asarray(marked[name]) == (a.ndim == 3)).all() for name, a in arrays.items())
 
 
 # Training.

@@ -187,9 +187,7 @@ class Epoch(NamedTuple):
             carry.moments,
             layout.vector(gradients),
             jnp.isfinite(value),
-            rate=np.float32(trainer.learning_rate)
-            * warm
-            * np.float32(trainer.drop) ** drops.astype(jnp.float32),
+            rate=np.float32(trainer.learning_rate) * warm * slower,
             clip=trainer.clip,
             decay=np.float32(trainer.weight_decay) * layout.decayed() if trainer.weight_decay else None,
         )
