@@ -39,7 +39,7 @@ def step(
     *,
     rate: Float[Array, ""],
     clip: float,
-    decay: np.ndarray | None,
+    decay: Float[np.ndarray, " weights"] | None,
 ) -> tuple[Float[Array, " weights"], Moments, Bool[Array, ""]]:
     """The weights after a step, the moments, and whether it was taken.
 
