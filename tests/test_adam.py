@@ -26,7 +26,8 @@ def gradients() -> np.ndarray:
     """Some longer than the clip, some shorter, some elements always zero."""
     rng = np.random.default_rng(3)
     lengths = np.where(np.arange(STEPS) % 3 == 0, 20, 0.5)[:, None]
-    return np.float32(lengths * rng.normal(size=(STEPS, SIZE)) * (np.arange(SIZE) != 4))
+    noise = rng.normal(size=(STEPS, SIZE)) * (np.arange(SIZE) != 4)
+    return (lengths * noise).astype(np.float32)
 
 
 def rates() -> np.ndarray:
