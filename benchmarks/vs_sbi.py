@@ -243,6 +243,12 @@ def parse_arguments():
     parser.add_argument("--repetitions", type=int, help=f"default by kind: {REPETITIONS}")
     parser.add_argument("--rounds", type=int, help="fewer rounds, for a quick trial")
     parser.add_argument("--cores", type=int, help="let both libraries use this many cores only")
+    parser.add_argument(
+        "--clock",
+        choices=["wall", "processor"],
+        default="wall",
+        help="what steps are timed with: processor, with --cores 1, on a machine that does other work",
+    )
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for each command")
     parser.add_argument("--c2st-samples", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -268,7 +274,7 @@ def main():
         for name, info in infos.items():
             print(f"{name}: {json.dumps(info)}", flush=True)
         for case in arguments.cases:
-            settings = dict(cases.CASES[case])
+            settings = {**cases.CASES[case], "clock": arguments.clock}
             if arguments.rounds and "rounds" in settings:
                 settings["rounds"] = arguments.rounds
             load, start = os.getloadavg()[0], time.perf_counter()

@@ -1,7 +1,15 @@
-"""Shared fixtures; tests ask for them by name."""
+"""Shared fixtures; tests ask for them by name.
 
-import jax
-import pytest
+Shapes in annotations are checked while tests run (`shapes.py`). Worker processes import the package without
+these checks, as users do.
+"""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("aptinfer", "shapes.checked")  # before anything imports the package
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aptinfer.epochs import neighbours
+from aptinfer.epochs import Layout, neighbours
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import member
@@ -21,7 +21,7 @@ from aptinfer.protocols import Simulations
 from aptinfer.rows import TrainingRows, training_rows
 from aptinfer.train import Trainer
 
-pytestmark = pytest.mark.usefixtures("quick")  # and not `strict`: optax itself mixes dtypes
+pytestmark = pytest.mark.usefixtures("quick", "strict")
 
 CAPACITY = 300
 NOISE = 0.5
@@ -146,6 +146,22 @@ def test_failed_rows_are_contrasts_or_nothing():
     assert int(contrasted.n_train) + int(contrasted.n_validation) == 200
     assert float(alone.share_done) == 1
     assert float(contrasted.share_done) == pytest.approx(done[~TRAINER.validates(np.arange(200))].mean())
+
+
+def test_weights_survive_their_vector():
+    """Scalars, many arrays of one shape, and members along a first axis."""
+    rng, members = np.random.default_rng(0), 2
+    shapes = [(3, 2), (), (4,), *[(2, 2)] * 11, (3, 2), (4,), ()]
+    arrays = {f"{i:02}": np.float32(rng.normal(size=(members, *s))) for i, s in enumerate(shapes)}
+    layout = Layout.of(arrays)
+    vectors = layout.vectors(arrays)
+    assert vectors.shape == (members, 12 + 2 + 8 + 44)
+    jax.tree.map(np.testing.assert_array_equal, layout.arrays(vectors), arrays)
+    again = jax.vmap(lambda vector: layout.vector(layout.arrays(vector)))(jnp.asarray(vectors))
+    np.testing.assert_array_equal(again, vectors)
+    # Matrices are decayed, and nothing else.
+    marked = layout.arrays(layout.decayed())
+    assert all((np.asarray(marked[name]) == (a.ndim == 3)).all() for name, a in arrays.items())
 
 
 # Training.

@@ -30,14 +30,14 @@ NEVER = 2**31 - 1
 class TimedNPE(NPE_C):
     """NPE-C that notes the seconds per optimisation step of each training epoch."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, clock=time.perf_counter, **kwargs):
         super().__init__(*args, show_progress_bars=False, **kwargs)
-        self.seconds_per_step = []
+        self.seconds_per_step, self.clock = [], clock
 
     def _train_epoch(self, train_loader, *args, **kwargs):
-        start = time.perf_counter()
+        start = self.clock()
         loss = super()._train_epoch(train_loader, *args, **kwargs)
-        self.seconds_per_step.append((time.perf_counter() - start) / len(train_loader))
+        self.seconds_per_step.append((self.clock() - start) / len(train_loader))
         return loss
 
 
@@ -135,6 +135,7 @@ def prepare_step(settings, seed):
     inference = TimedNPE(
         prior=box_prior(dim, cases.STEP_PRIOR_HALF_WIDTH),
         density_estimator=density_estimator(settings),
+        clock=cases.clock(settings),
     )
     proposals = [None]
     if settings["loss"] == "atomic":

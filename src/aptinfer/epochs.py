@@ -6,6 +6,8 @@ Members of an ensemble are a `vmap` axis of that same program, each with its own
 rows and early stopping.
 """
 
+import itertools
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,9 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int
 
+from aptinfer import adam
 from aptinfer.keys import as_jax
 from aptinfer.methods.losses import Loss
 from aptinfer.rows import TrainingRows
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from aptinfer.train import Trainer
 
 BLOCK = 64  # epochs per call of the compiled program at most: the size of its buffer of losses
+_AT_ONCE = 8  # arrays that XLA fuses with the concatenation of them; with more, each is a loop and a copy
 _FEWEST_EPOCHS = 5  # without improvement before a member may slow down or stop
 _PROGRAMS: dict = {}
 
@@ -39,7 +42,7 @@ class State(NamedTuple):
 
     weights: Float[Array, "members weights"]
     average: Float[Array, "members weights"]
-    optimiser: optax.OptState
+    moments: adam.Moments
     best: Float[Array, "members weights"]
     best_loss: Float[Array, " members"]
     wait: Int[Array, " members"]
@@ -60,7 +63,11 @@ def limits_of(patience: float, drops: int) -> Any:
 
 
 class Layout(NamedTuple):
-    """How a member's arrays lie in its vector of weights."""
+    """How a member's arrays lie in its vector of weights: those of one shape side by side.
+
+    So a few of them at a time are joined in their own shape, and then flattened. XLA computes an array that
+    it flattens at once element by element on CPUs, which takes three times as long.
+    """
 
     structure: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -71,48 +78,49 @@ class Layout(NamedTuple):
         leaves, structure = jax.tree.flatten(weights)
         return cls(structure, tuple(a.shape[1:] for a in leaves), tuple(a.dtype for a in leaves))
 
+    def groups(self) -> list[list[int]]:
+        """The numbers of arrays that are joined, in the vector's order."""
+        alike = [[i for i, s in enumerate(self.shapes) if s == shape] for shape in dict.fromkeys(self.shapes)]
+        return [group[k : k + _AT_ONCE] for group in alike for k in range(0, len(group), _AT_ONCE)]
+
     def vectors(self, weights) -> np.ndarray:
         """All members' weights: (members, weights)."""
         flat = [np.asarray(a, np.float32).reshape(len(a), -1) for a in jax.tree.leaves(weights)]
-        return np.concatenate(flat, axis=1)
+        return np.concatenate([flat[i] for group in self.groups() for i in group], axis=1)
 
     def arrays(self, vectors):
         """The arrays in a vector of weights, or in several along a first axis."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        parts = zip(self.shapes, self.dtypes, [0, *ends[:-1]], ends, strict=True)
         xp = np if isinstance(vectors, np.ndarray) else jnp
-        leaves = [
-            xp.reshape(vectors[..., a:b], (*vectors.shape[:-1], *shape)).astype(dtype)
-            for shape, dtype, a, b in parts
-        ]
-        return jax.tree.unflatten(self.structure, [jnp.asarray(leaf) for leaf in leaves])
+        leaves, start = {}, 0
+        for i in itertools.chain(*self.groups()):
+            shape, end = self.shapes[i], start + math.prod(self.shapes[i])
+            part = xp.reshape(vectors[..., start:end], (*vectors.shape[:-1], *shape))
+            leaves[i], start = jnp.asarray(part.astype(self.dtypes[i])), end
+        return jax.tree.unflatten(self.structure, [leaves[i] for i in range(len(leaves))])
 
     def vector(self, arrays) -> Float[Array, " weights"]:
         """One member's arrays as a vector, in a compiled program."""
-        return jnp.concatenate([a.astype(jnp.float32).ravel() for a in jax.tree.leaves(arrays)])
+        leaves = [jnp.atleast_1d(a.astype(jnp.float32)) for a in jax.tree.leaves(arrays)]
+        return jnp.concatenate(
+            [jnp.concatenate([leaves[i] for i in group]).ravel() for group in self.groups()]
+        )
 
     def decayed(self) -> np.ndarray:
         """One for weights of matrices, which are decayed, zero for biases, which are not."""
-        return np.concatenate([np.full(int(np.prod(s)), len(s) >= 2, np.float32) for s in self.shapes])
+        shapes = [self.shapes[i] for group in self.groups() for i in group]
+        return np.concatenate([np.full(math.prod(s), len(s) >= 2, np.float32) for s in shapes])
 
 
-def _optimiser(trainer: "Trainer") -> optax.GradientTransformation:
-    """Adam after clipping; learning rate and weight decay are applied by the step itself."""
-    return optax.chain(optax.clip_by_global_norm(trainer.clip), optax.scale_by_adam())
-
-
-def start(trainer: "Trainer", weights: Any) -> State:
+def start(weights: Any) -> State:
     members = len(weights)
 
     def filled(value, dtype: Any = np.int32, shape: tuple = (members,)) -> Any:
         return np.full(shape, value, dtype)
 
-    shapes = jax.eval_shape(jax.vmap(_optimiser(trainer).init), weights)
     return State(
         weights=weights,
         average=weights,
-        # Adam starts from zeros throughout; making them here spares a compiled program.
-        optimiser=jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes),
+        moments=adam.Moments.start(weights),
         best=weights,
         best_loss=filled(np.inf, np.float32),
         wait=filled(0),
@@ -171,23 +179,24 @@ class Epoch(NamedTuple):
             return jnp.sum(jnp.where(rows.done[index], losses, 0.0)) / (trainer.batch * rows.share_done)
 
         value, gradients = jax.value_and_grad(objective)(layout.arrays(carry.weights))
-        gradient = layout.vector(gradients)
-        update: Any
-        update, proposed = _optimiser(trainer).update(gradient, carry.optimiser)
-        count = optax.tree.get(proposed, "count")
-        warm = jnp.minimum(count / max(trainer.warmup, 1), 1.0).astype(jnp.float32)
-        rate = -trainer.learning_rate * warm * jnp.float32(trainer.drop) ** drops
-        decay = trainer.weight_decay * layout.decayed()
-        # A step whose gradient is not finite is skipped and counted; it must not poison the rest.
-        finite = jnp.isfinite(value) & jnp.isfinite(jnp.sum(gradient**2))
-        keep = lambda new, old: jnp.where(finite, new, old)  # noqa: E731
-        weights = keep(carry.weights + rate * (update + decay * carry.weights), carry.weights)
+        warm = jnp.minimum((carry.moments.steps + 1).astype(jnp.float32) / max(trainer.warmup, 1), 1)
+        slower = np.float32(trainer.drop) ** drops.astype(jnp.float32)
+        # A step that is not finite is skipped and counted; it must not poison the rest.
+        weights, moments, taken = adam.step(
+            carry.weights,
+            carry.moments,
+            layout.vector(gradients),
+            jnp.isfinite(value),
+            rate=np.float32(trainer.learning_rate) * warm * slower,
+            clip=trainer.clip,
+            decay=np.float32(trainer.weight_decay) * layout.decayed() if trainer.weight_decay else None,
+        )
         return Carry(
             weights=weights,
-            average=weights + trainer.average * (carry.average - weights),
-            optimiser=jax.tree.map(keep, proposed, carry.optimiser),
-            skipped=carry.skipped + (~finite).astype(jnp.int32),
-            total=carry.total + jnp.where(finite, value, 0.0),
+            average=weights + np.float32(trainer.average) * (carry.average - weights),
+            moments=moments,
+            skipped=carry.skipped + (~taken).astype(jnp.int32),
+            total=carry.total + jnp.where(taken, value, np.float32(0)),
         )
 
     def parts(self, rows: TrainingRows) -> Any:
@@ -198,11 +207,11 @@ class Epoch(NamedTuple):
         """The sum of losses and the number of rows, with those of part number `i` of a validation added."""
         n, atoms = rows.n_validation, self.loss.atoms
         position = i * self.trainer.batch + jnp.arange(self.trainer.batch)
-        candidates = (position[:, None] + jnp.arange(atoms)) % n
+        candidates = (position[:, None] + jnp.arange(atoms)[None, :]) % n
         index = rows.validation[position % n]
         batch = rows.batch(index, rows.validation[candidates], x)
         # Where there are more atoms than validation rows, none is offered twice.
-        offered = jnp.where(jnp.arange(atoms) < n, batch.log_prior, jnp.inf)
+        offered = jnp.where(jnp.arange(atoms)[None, :] < n, batch.log_prior, jnp.inf)
         batch = batch._replace(log_prior=offered, position=position)
         losses = self.loss(eqx.combine(self.layout.arrays(weights), rest), batch)
         counted = (position < n) & rows.done[index]
@@ -218,14 +227,14 @@ class Carry(NamedTuple):
 
     weights: Float[Array, "*members weights"]
     average: Float[Array, "*members weights"]
-    optimiser: optax.OptState
+    moments: adam.Moments
     skipped: Int[Array, "*members"]
     total: Float[Array, "*members"]
 
     @classmethod
     def of(cls, state: State) -> "Carry":
         nothing = jnp.zeros_like(state.best_loss)
-        return cls(state.weights, state.average, state.optimiser, state.skipped, nothing)
+        return cls(state.weights, state.average, state.moments, state.skipped, nothing)
 
 
 def no_losses() -> tuple[Float[Array, ""], Int[Array, ""]]:
@@ -240,11 +249,11 @@ def after_epoch(limits: Limits, state: State, carry: Carry, validation) -> State
     select = lambda choose, new, old: jnp.where(choose[:, None], new, old)  # noqa: E731
     best = select(improved, carry.average, state.best)
     wait = jnp.where(improved, 0, state.wait + 1)
-    tired = running & (wait >= jnp.maximum(limits.patience, _FEWEST_EPOCHS))
+    tired = running & (wait.astype(jnp.float32) >= jnp.maximum(limits.patience, _FEWEST_EPOCHS))
     return State(
         weights=select(tired, best, carry.weights),
         average=select(tired, best, carry.average),
-        optimiser=carry.optimiser,
+        moments=carry.moments,
         best=best,
         best_loss=jnp.where(improved, validation, state.best_loss),
         wait=jnp.where(tired, 0, wait),
@@ -281,12 +290,12 @@ def epochs_in_memory(parts: Epoch, words, state: State, rest, rows, epochs, limi
         steps = parts.steps(rows)
         one = lambda i, carry: parts.step(i, carry, rest, rows, order, for_steps, drops)  # noqa: E731
         carry = jax.lax.fori_loop(0, steps, one, carry)
-        return carry, carry.total / steps
+        return carry, carry.total / steps.astype(jnp.float32)
 
     def validate(weights):
         one = lambda i, sums: parts.part(i, sums, weights, rest, rows)  # noqa: E731
         total, counted = jax.lax.fori_loop(0, parts.parts(rows), one, no_losses())
-        return total / counted
+        return total / counted.astype(jnp.float32)
 
     def one_epoch(turn):
         i, state, losses = turn

@@ -141,7 +141,7 @@ class Trainer:
         started = time.perf_counter()
         weights, rest = as_members(estimator)
         layout = Layout.of(weights)
-        state = on_all(self.devices, start(self, layout.vectors(weights)))
+        state = on_all(self.devices, start(layout.vectors(weights)))
         thorough = last or not self.hurry
         limits = limits_of(self.patience, self.drops) if thorough else limits_of(self.patience / 2, 0)
         if self.devices is None:

@@ -101,7 +101,7 @@ def _read(path: Path) -> dict[tuple[str, str], Row]:
 
 
 def _write(path: Path, rows: list[Row], options: argparse.Namespace) -> None:
-    packages = ("aptinfer", "jax", "equinox", "optax", "numpyro", "numpy")
+    packages = ("aptinfer", "jax", "equinox", "numpyro", "numpy")
     versions = " ".join(f"{name}=={_version(name)}" for name in packages)
     with path.open("w", newline="") as file:
         file.write(f"# seed {options.seed}; Python {platform.python_version()}, {versions}\n")

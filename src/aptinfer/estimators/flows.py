@@ -36,6 +36,12 @@ class Transform(eqx.Module):
     @abstractmethod
     def inverse(self, p: Float[Array, "kinds dim size"], u: Float[Array, " dim"]) -> Array: ...
 
+    def rows(
+        self, p: Float[Array, "kinds dim size batch"], values: Float[Array, "dim batch"]
+    ) -> tuple[Array, Array]:
+        """`forward` with rows along the last axis."""
+        return jax.vmap(self.forward, in_axes=-1, out_axes=-1)(p, values)
+
 
 class Affine(Transform):
     """u = (value - shift) exp(log_scale), as in the paper's MAF."""
@@ -48,6 +54,9 @@ class Affine(Transform):
 
     def inverse(self, p, u):
         return u * jnp.exp(-_bounded(p[1, :, 0])) + p[0, :, 0]
+
+    def rows(self, p, values):
+        return self.forward(p, values)  # as it stands: `vmap` would transpose, and back
 
 
 def _bounded(log_scale):
@@ -178,10 +187,9 @@ class Flow(DensityEstimator):
 
     def log_prob_rows(self, conditions, values):
         conditions, values = conditions.T, values.T
-        forward = jax.vmap(self.transform.forward, in_axes=-1, out_axes=-1)
         log_slopes = jnp.zeros_like(values[0])
         for made in self.mades:
-            values, slopes = forward(made.rows(conditions, values), values)
+            values, slopes = self.transform.rows(made.rows(conditions, values), values)
             values, log_slopes = values[::-1], log_slopes + jnp.sum(slopes, axis=0)
         return _log_standard_normal(values, log_slopes)
 

@@ -34,8 +34,8 @@ FIRST_LOG_SD = -5.0  # of every weight's Gaussian, as in the original code
 class Gaussians(eqx.Module):
     """One Gaussian per weight, all weights of a member in one vector."""
 
-    mean: Float[Array, " weights"]
-    log_sd: Float[Array, " weights"]
+    mean: Float[Array, "*members weights"]
+    log_sd: Float[Array, "*members weights"]
 
     def divergence(self, other: "Gaussians") -> Float[Array, ""]:
         """KL(self || other)."""
@@ -51,7 +51,7 @@ class UncertainWeights(eqx.Module):
     """
 
     mean: Embedded
-    log_sd: Float[Array, " weights"]
+    log_sd: Float[Array, "*members weights"]
     prior: Gaussians
 
     def drawn(self, key: PRNGKeyArray) -> Embedded:

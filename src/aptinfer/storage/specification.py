@@ -20,7 +20,7 @@ from aptinfer.simulators import BaseSimulator
 from aptinfer.storage.foreign import name_of
 from aptinfer.storage.records import Writer
 
-PACKAGES = ("aptinfer", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
+PACKAGES = ("aptinfer", "jax", "jaxlib", "equinox", "numpy", "scipy")
 _PROBES = 8  # draws by which a prior with functions of the user is known again
 _TOLERANCE = 1e-6
 _NOT_COMPARED = ("versions", "simulator.name", "method.trainer.devices", "method.trainer.device_memory")
