@@ -129,9 +129,10 @@ def test_rows_that_a_crash_kept_out_of_the_file_are_not_simulated(tmp_path, monk
     def cut(*_):
         raise Cut
 
-    with monkeypatch.context() as patch, pytest.raises(Cut):
+    with monkeypatch.context() as patch:
         patch.setattr(f"aptinfer.storage.runfile.RunFile.{moment}", cut)
-        infer(SMALL, file=path, **settings)
+        with pytest.raises(Cut):
+            infer(SMALL, file=path, **settings)
     with pytest.raises(apt.RunFileError, match=r"before the 60 simulations made elsewhere were in its file"):
         apt.resume(path, simulator)
     kept = infer(SMALL, file=path, **settings)

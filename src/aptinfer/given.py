@@ -147,8 +147,8 @@ def _compare(kept: Simulations, theta: np.ndarray, outcomes: Sequence[Outcome]) 
 def _other_rows(what: str, row: int, before: np.ndarray | None, now: np.ndarray | None) -> RunFileError:
     return RunFileError(
         f"simulations_done are not those that this run was begun with: {what} of row {row} is "
-        f"{_short(before)} in the file, {_short(now)} now. Pass the same rows in the same order, carry on with "
-        f"apt.resume, which needs none of them, or begin another run in another file."
+        f"{_short(before)} in the file, {_short(now)} now. Pass the same rows in the same order, carry on "
+        f"with apt.resume, which needs none of them, or begin another run in another file."
     )
 
 
