@@ -139,8 +139,8 @@ def _compare(kept: Simulations, theta: np.ndarray, outcomes: Sequence[Outcome]) 
         raise _other_rows("theta", others[0], kept.theta[others[0]], theta[others[0]])
     for row, x, *_ in outcomes:
         before = kept.x[row] if kept.done[row] else None
-        failed = before is None or x is None
-        if not (before is x if failed else np.array_equal(before, x, equal_nan=True)):
+        same = before is x if before is None or x is None else np.array_equal(before, x, equal_nan=True)
+        if not same:  # both None: a failure then and now
             raise _other_rows("x", row, before, x)
 
 

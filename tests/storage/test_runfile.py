@@ -25,6 +25,7 @@ from runs import (
     assert_sound,
     infer,
     interrupt,
+    interrupted_everywhere,
     simulate,
 )
 
@@ -32,17 +33,6 @@ import aptinfer as apt
 from aptinfer.protocols import Outcome, Status, batched
 from aptinfer.storage import schema
 from aptinfer.storage.runfile import RunFileReader
-
-MOMENTS = [
-    ("Simulated", 0),
-    ("Trained", 0),
-    ("RoundStarted", 1),
-    ("Simulated", 1),
-    ("Trained", 1),
-    ("RoundFinished", 1),
-    ("Trained", 2),
-]
-
 
 def test_a_run_with_a_file_has_the_bits_of_one_without(plain, finished):
     run = apt.open(finished)
@@ -53,12 +43,6 @@ def test_a_run_with_a_file_has_the_bits_of_one_without(plain, finished):
     assert_sound(finished)
 
 
-def interrupted_everywhere(path, moments=MOMENTS, **settings):
-    for moment in moments:
-        with pytest.raises(Interrupted):
-            infer(path, listen=interrupt(*moment), **settings)
-
-
 def test_interrupted_at_every_stage_the_bits_are_the_same(plain, tmp_path):
     path = tmp_path / "run.apt"
     interrupted_everywhere(path)
@@ -66,44 +50,6 @@ def test_interrupted_at_every_stage_the_bits_are_the_same(plain, tmp_path):
     run = apt.resume(path, simulate, progress=False)
     assert_same_bits(plain, run)
     assert_sound(path)
-
-
-METHODS = {
-    "atomic": apt.APT(
-        loss=apt.Atomic(5), estimator=apt.NSF(layers=1), embedding=apt.MLP((8,)), trainer=TRAINER
-    ),
-    "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(2), 2), embedding=apt.Flatten(), trainer=TRAINER),
-    "SNPE-A": apt.SNPEA(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER),
-    "SNPE-B": apt.SNPEB(
-        estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, proposal=apt.Defensive(0.1)
-    ),
-    "SNL": apt.SNL(estimator=apt.MDN(2), trainer=TRAINER),
-    "SNRE": apt.SNRE(trainer=TRAINER),
-    "uncertain": apt.SNPEB(
-        estimator=apt.MDN(1), embedding=apt.MLP((8,)), trainer=TRAINER, uncertainty=apt.WeightUncertainty()
-    ),
-    "TSNPE": apt.TSNPE(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER),
-    "tempered": apt.APT(
-        apt.Atomic(5), apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, proposal=apt.Tempered()
-    ),
-    "theta": apt.APT(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, space=apt.Theta()),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_is_restored(method, tmp_path):
-    path = tmp_path / "run.apt"
-    interrupted_everywhere(path, method=METHODS[method])
-    assert_same_bits(infer(method=METHODS[method]), apt.resume(path, simulate, progress=False))
-
-
-@pytest.mark.filterwarnings("ignore::aptinfer.errors.SamplingWarning")  # four steps are not many
-@pytest.mark.parametrize("method", [apt.SMCABC(particles=20), apt.SyntheticLikelihood(replicates=10)])
-def test_methods_without_networks_are_restored(method, tmp_path):
-    path, moments = tmp_path / "run.apt", [moment for moment in MOMENTS if moment[0] != "Trained"]
-    interrupted_everywhere(path, moments, method=method, rounds=4)
-    assert_same_bits(infer(method=method, rounds=4), apt.resume(path, simulate, progress=False))
 
 
 def test_simulations_in_the_file_are_never_run_again(plain, tmp_path):
