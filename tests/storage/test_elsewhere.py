@@ -1,0 +1,40 @@
+"""Run files of simulations that ran in other processes: whatever the order of arrival, the same file."""
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from runs import SIMULATIONS, Interrupted, assert_same_bits, infer, interrupt, simulate
+
+import aptinfer as apt
+from aptinfer.protocols import Rows
+
+
+class Shuffled(apt.Inline):
+    """Simulations that begin and end in an order of their own."""
+
+    def __call__(self, simulator, seed, rows):
+        order = np.random.default_rng(len(rows.index)).permutation(len(rows.index))
+        outcomes = list(super().__call__(simulator, seed, Rows(rows.index[order], rows.theta[order])))
+        np.random.default_rng(1).shuffle(outcomes)
+        yield from outcomes
+
+
+def contents(path):
+    """What must not depend on who simulated: parameters, and all arrays that rounds refer to."""
+    with closing(sqlite3.connect(path)) as db:
+        draws = db.execute("SELECT first, count, round, source, value, theta FROM draws ORDER BY first").fetchall()
+        arrays = db.execute("SELECT digest, data FROM arrays ORDER BY digest").fetchall()
+    return draws, arrays
+
+
+@pytest.mark.parametrize("executor", [apt.Processes(2), Shuffled()], ids=["Processes", "shuffled"])
+def test_the_file_has_the_bits_of_inline(executor, plain, finished, tmp_path):
+    path = tmp_path / "run.apt"
+    with pytest.raises(Interrupted):
+        infer(path, executor=executor, listen=interrupt("Simulated", 1))
+    assert apt.open(path).simulations.done.sum() > SIMULATIONS
+    assert_same_bits(plain, apt.resume(path, simulate, executor=executor, progress=False))
+    assert_same_bits(plain, apt.open(path))
+    assert contents(path) == contents(finished)
