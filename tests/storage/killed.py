@@ -1,7 +1,7 @@
 """A run that a test kills: `python killed.py FILE CALLS ROUNDS WAIT PROCESSES`.
 
-Every call of the simulator, which waits so many seconds, is noted in CALLS with the process that it runs in; 0
-worker processes: in this one.
+Every call of the simulator, which waits so many seconds, is noted in CALLS with the process that it runs in:
+one of so many workers, or, with 0 of them, this one.
 """
 
 import os

@@ -24,7 +24,7 @@ class Shuffled(apt.Inline):
 def contents(path):
     """What must not depend on who simulated: parameters, and all arrays that rounds refer to."""
     with closing(sqlite3.connect(path)) as db:
-        draws = db.execute("SELECT first, count, round, source, value, theta FROM draws ORDER BY first").fetchall()
+        draws = db.execute("SELECT * FROM draws ORDER BY first").fetchall()
         arrays = db.execute("SELECT digest, data FROM arrays ORDER BY digest").fetchall()
     return draws, arrays
 

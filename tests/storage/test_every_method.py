@@ -1,5 +1,7 @@
 """Runs of every method, interrupted and read back from their file."""
 
+from typing import Any
+
 import pytest
 from runs import (
     MOMENTS,
@@ -14,7 +16,7 @@ from runs import (
 
 import aptinfer as apt
 
-SETTINGS = {"estimator": apt.MDN(2), "embedding": apt.MLP((8,)), "trainer": TRAINER}
+SETTINGS: dict[str, Any] = {"estimator": apt.MDN(2), "embedding": apt.MLP((8,)), "trainer": TRAINER}
 WEIGHTED = apt.samplers.Resampled(1000)  # compiles in no time
 METHODS = {
     "APT": apt.APT(**SETTINGS),

@@ -34,6 +34,7 @@ from aptinfer.protocols import Outcome, Status, batched
 from aptinfer.storage import schema
 from aptinfer.storage.runfile import RunFileReader
 
+
 def test_a_run_with_a_file_has_the_bits_of_one_without(plain, finished):
     run = apt.open(finished)
     assert_same_bits(plain, run)

@@ -1,7 +1,7 @@
 """Simulators that hang, crash, raise and return NaN, with shares that depend on theta, in worker processes.
 
-Every failure is in the run file with its reason, and the posterior is the one that `test_failures.py` explains:
-p(theta | x_o) is proportional to p(theta) p(x_o | theta) P(success | theta).
+Every failure is in the run file with its reason, and the posterior is the one that `test_failures.py`
+explains: p(theta | x_o) is proportional to p(theta) p(x_o | theta) P(success | theta).
 """
 
 import re
@@ -38,8 +38,9 @@ def infer(file, method, **settings):
 def check_failures(run):
     """Every row ended as its random numbers say, and every failure has its reason."""
     theta = run.simulations.theta
-    kinds = apt.Inline()(as_simulator(kind_of_trouble), Key((0, _X)).integer(), Rows(np.arange(len(theta)), theta))
-    kinds = [int(outcome.x[0]) for outcome in kinds if outcome.x is not None]
+    rows, seed = Rows(np.arange(len(theta)), theta), Key((0, _X)).integer()
+    outcomes = apt.Inline()(as_simulator(kind_of_trouble), seed, rows)
+    kinds = [int(outcome.x[0]) for outcome in outcomes if outcome.x is not None]
     failures = {outcome.index: outcome for outcome in run.failures}
     assert sorted(failures) == [row for row, kind in enumerate(kinds) if kind < 4]
     assert sorted(failures) == np.flatnonzero(~run.simulations.done).tolist()
