@@ -58,7 +58,7 @@ def run_path(file: object) -> Path:
         raise ValueError(f"file must be the path of a run file, such as 'model.apt'; {path} is a folder.")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"file: the folder {path.absolute().parent} does not exist. Make it first.")
-    return path.absolute()
+    return Path(os.path.realpath(path))  # by whatever link it is reached, it has one writer
 
 
 def begin(

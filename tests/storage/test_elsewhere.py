@@ -1,6 +1,10 @@
 """Run files of simulations that ran in other processes: whatever the order of arrival, the same file."""
 
+import os
+import signal
 import sqlite3
+import threading
+import time
 from contextlib import closing
 
 import numpy as np
@@ -38,3 +42,23 @@ def test_the_file_has_the_bits_of_inline(executor, plain, finished, tmp_path):
     assert_same_bits(plain, apt.resume(path, simulate, executor=executor, progress=False))
     assert_same_bits(plain, apt.open(path))
     assert contents(path) == contents(finished)
+
+
+def slowly(rng, theta):
+    time.sleep(0.05)
+    return theta + 0.2 * rng.standard_normal(2)
+
+
+def test_ctrl_c_while_processes_work(plain, tmp_path):
+    path, pool = tmp_path / "run.apt", apt.Processes(2)
+
+    def press_soon(event):
+        if isinstance(event, apt.RoundStarted) and event.number == 1:
+            threading.Timer(0.8, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.warns(UserWarning, match=r"interrupted in round 2.*apt\.resume\('.*run\.apt', simulator\)"):
+        run = infer(path, simulator=slowly, executor=pool, listen=press_soon)
+    assert len(run.rounds) == 1
+    assert not pool._pool.workers
+    assert run.simulations.done.sum() < 2 * SIMULATIONS
+    assert_same_bits(plain, apt.resume(path, simulate, progress=False))

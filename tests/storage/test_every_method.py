@@ -16,15 +16,15 @@ from runs import (
 
 import aptinfer as apt
 
-SETTINGS: dict[str, Any] = {"estimator": apt.MDN(2), "embedding": apt.MLP((8,)), "trainer": TRAINER}
+COMMON: dict[str, Any] = {"embedding": apt.MLP((8,)), "trainer": TRAINER}
 WEIGHTED = apt.samplers.Resampled(1000)  # compiles in no time
 METHODS = {
-    "APT": apt.APT(**SETTINGS),
-    "NPE": apt.NPE(**SETTINGS),
+    "APT": apt.APT(estimator=apt.MDN(2), **COMMON),
+    "NPE": apt.NPE(estimator=apt.MDN(2), **COMMON),
     "FMPE": apt.FMPE(apt.VelocityNetwork(8, 1), apt.Flatten(), trainer=TRAINER),
-    "SNPE-A": apt.SNPEA(**SETTINGS),
-    "SNPE-B": apt.SNPEB(**SETTINGS, proposal=apt.Defensive(0.1)),
-    "TSNPE": apt.TSNPE(**SETTINGS),
+    "SNPE-A": apt.SNPEA(estimator=apt.MDN(2), **COMMON),
+    "SNPE-B": apt.SNPEB(estimator=apt.MDN(2), **COMMON, proposal=apt.Defensive(0.1)),
+    "TSNPE": apt.TSNPE(estimator=apt.MDN(2), **COMMON),
     "SNL": apt.SNL(estimator=apt.MDN(2), trainer=TRAINER, sampler=WEIGHTED),
     "SNRE": apt.SNRE(trainer=TRAINER, sampler=WEIGHTED),
     "rejection": apt.RejectionABC(quantile=0.5),
@@ -32,13 +32,13 @@ METHODS = {
     "synthetic likelihood": apt.SyntheticLikelihood(replicates=10),
 }
 VARIANTS = {
-    "atomic": apt.APT(loss=apt.Atomic(5), **SETTINGS | {"estimator": apt.NSF(layers=1)}),
+    "atomic": apt.APT(loss=apt.Atomic(5), estimator=apt.NSF(layers=1), **COMMON),
     "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(2), 2), embedding=apt.Flatten(), trainer=TRAINER),
-    "uncertain": apt.SNPEB(**SETTINGS | {"estimator": apt.MDN(1)}, uncertainty=apt.WeightUncertainty()),
-    "tempered": apt.APT(apt.Atomic(5), **SETTINGS, proposal=apt.Tempered()),
+    "uncertain": apt.SNPEB(estimator=apt.MDN(1), **COMMON, uncertainty=apt.WeightUncertainty()),
+    "tempered": apt.APT(apt.Atomic(5), apt.MDN(2), **COMMON, proposal=apt.Tempered()),
     "SNL, chains": apt.SNL(estimator=apt.MDN(2), trainer=TRAINER),
     "SNRE, chains": apt.SNRE(trainer=TRAINER),
-    "theta": apt.APT(**SETTINGS, space=apt.Theta()),
+    "theta": apt.APT(estimator=apt.MDN(2), **COMMON, space=apt.Theta()),
 }
 # Few steps are not many.
 pytestmark = pytest.mark.filterwarnings("ignore::aptinfer.errors.SamplingWarning")

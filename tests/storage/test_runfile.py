@@ -1,5 +1,6 @@
 """The run file: what is in it, who may write to it, and what is refused."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -32,7 +33,7 @@ from runs import (
 import aptinfer as apt
 from aptinfer.protocols import Outcome, Status, batched
 from aptinfer.storage import schema
-from aptinfer.storage.runfile import RunFileReader
+from aptinfer.storage.runfile import RunFile, RunFileReader
 
 
 def test_a_run_with_a_file_has_the_bits_of_one_without(plain, finished):
@@ -159,6 +160,51 @@ def test_this_process_is_a_second_writer_too(tmp_path):
         infer(path, listen=again)
 
 
+def test_by_another_name_it_is_still_one_file(finished, tmp_path):
+    path, link = tmp_path / "run.apt", tmp_path / "latest.apt"
+    link.symlink_to(path)
+    shutil.copy(finished, path)
+    with (
+        RunFile(path),
+        pytest.raises(apt.RunFileError, match=f"being written by process {os.getpid()} on "),
+    ):
+        apt.resume(link, simulate, progress=False)
+    assert len(apt.resume(link, simulate, progress=False).rounds) == 3
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["latest.apt", "run.apt"]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_taken_away_from_its_run_is_noticed(how, tmp_path, plain):
+    path, aside = tmp_path / "run.apt", tmp_path / "aside.apt"
+
+    def listen(event):
+        if isinstance(event, apt.Trained) and event.number == 1 and not aside.exists():
+            path.rename(aside)
+            if how == "replaced":
+                path.write_bytes(aside.read_bytes())
+
+    with pytest.raises(apt.RunFileError, match="was removed, renamed or replaced while") as caught:
+        infer(path, listen=listen)
+    assert caught.value.run is not None
+    assert len(caught.value.run.rounds) == 1
+    os.replace(aside, path)
+    assert_same_bits(plain, apt.resume(path, simulate, progress=False))
+
+
+def test_a_run_that_ends_while_somebody_reads_leaves_a_complete_file(tmp_path, plain):
+    path, whole = tmp_path / "run.apt", tmp_path / "whole.apt"
+    with contextlib.ExitStack() as reading:
+
+        def listen(event):
+            if isinstance(event, apt.Trained) and event.number == 2 and not reader:
+                reader.append(reading.enter_context(closing(schema.connect(path, write=False))))
+
+        reader = []
+        infer(path, listen=listen)
+        shutil.copy(path, whole)  # without the log beside it
+    assert_same_bits(plain, apt.open(whole))
+
+
 OTHERS = {
     "x_o": ({"x_o": [0.2, 0.4]}, r"x_o.values: \[0.2, 0.3\] in the file, \[0.2, 0.4\] now"),
     "seed": ({"seed": 1}, r"seed: 0 in the file, 1 now"),
@@ -237,6 +283,8 @@ def test_what_is_no_run_file_is_refused_and_left_as_it_is(tmp_path, finished):
         infer(tmp_path / "absent" / "run.apt")
     with pytest.raises(ValueError, match="is a folder"):
         infer(tmp_path)
+    with pytest.raises(apt.RunFileError, match="is not a file"):
+        apt.open(os.devnull)
     with pytest.raises(TypeError, match="file must be the path"):
         infer(7)  # pyright: ignore[reportArgumentType]
 
