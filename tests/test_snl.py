@@ -85,7 +85,9 @@ def log_likelihood(posterior: SampledPosterior, value: np.ndarray) -> np.ndarray
     """By the members one after another: averages of densities for SNL, of log ratios for SNRE."""
     model: Any = posterior.model
     x = posterior.scaling(X_O)
-    weights, rest = eqx.partition(model.estimator, eqx.is_inexact_array)
+    weights, rest = eqx.partition(
+        getattr(model, "estimators", (None,))[0] or model.estimator, eqx.is_inexact_array
+    )
     found = []
     for m in range(jax.tree.leaves(weights)[0].shape[0]):
         one = eqx.combine(jax.tree.map(lambda a, m=m: a[m], weights), rest)
@@ -249,7 +251,7 @@ def test_failures_count_as_part_of_the_likelihood(quick):
     dropped = SampledPosterior(
         posterior.frame,
         posterior.scaling,
-        NeuralLikelihood(model.estimator, None),
+        NeuralLikelihood(model.estimators, model.log_weights, None),
         SAMPLER,
         posterior.observation,
         posterior.event,

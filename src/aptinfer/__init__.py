@@ -18,6 +18,7 @@ _WHERE = {
     # the one call
     "infer": "run",
     "resume": "resuming",
+    "side_by_side": "convoy",
     "open": "resuming",
     "Run": "run",
     # what the user brings
@@ -68,6 +69,9 @@ _WHERE = {
     "RatioNetwork": "estimators.ratio",
     "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
+    "Family": "estimators.stack",
+    "Shifted": "estimators.shifted",
+    "Stack": "estimators.stack",
     "CNN": "estimators.convolutions",
     "Conv1D": "estimators.series",
     "GRU": "estimators.recurrent",
@@ -104,6 +108,7 @@ if TYPE_CHECKING:
     from aptinfer import problems as problems
     from aptinfer import samplers as samplers
     from aptinfer.commands import CommandSimulator as CommandSimulator
+    from aptinfer.convoy import side_by_side as side_by_side
     from aptinfer.errors import AptinferError as AptinferError
     from aptinfer.errors import RunFileError as RunFileError
     from aptinfer.errors import SamplingError as SamplingError
@@ -125,6 +130,9 @@ if TYPE_CHECKING:
     from aptinfer.estimators.recurrent import GRU as GRU
     from aptinfer.estimators.series import Conv1D as Conv1D
     from aptinfer.estimators.sets import DeepSet as DeepSet
+    from aptinfer.estimators.shifted import Shifted as Shifted
+    from aptinfer.estimators.stack import Family as Family
+    from aptinfer.estimators.stack import Stack as Stack
     from aptinfer.estimators.velocity import VelocityNetwork as VelocityNetwork
     from aptinfer.executors import Dask as Dask
     from aptinfer.executors import Inline as Inline

@@ -6,10 +6,14 @@ A density needs numbers that are spread over a continuum. What simulators return
   dropped, and an observation that differs from it is refused;
 * whole numbers, such as counts, get noise u ~ U(-1/2, 1/2) in training. The density of x + u is P(x | theta)
   all over the cell around x, so that its value at the observation itself is the probability that is wanted;
+* where all are zero or one, they are left as they are, for a Bernoulli likelihood;
+* positive numbers of very different sizes, such as populations, become their logarithms: errors in proportion
+  are then errors of one size. The density at the observation changes by a factor that theta has no part in;
+* entries that a screening has found to say nothing are left out;
 * anything else that repeats has neither a density nor an honest remedy, and is refused.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from aptinfer.scaling import Scaling, fit_scaling
 
 MOST = 256  # numbers in x: beyond, a density over all of them is out of reach
 REPEATED = 0.2  # share of rows that may repeat another's value
+CLEARLY = 0.1  # nats per row by which logarithms must fit a normal better
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,17 +30,24 @@ class Columns:
 
     Attributes:
         event: shape of one x.
-        kept: which entries of flattened x vary.
-        constant: the others' values.
-        whole: which of the kept entries are whole numbers.
+        kept: which entries of flattened x are learned.
+        fixed: which do not vary.
+        constant: their values.
+        whole: which of the kept entries are whole numbers that get noise.
+        logarithmic: which of the kept entries are seen as logarithms.
+        offset: what is added to them before.
         scaling: of the kept entries.
     """
 
     event: tuple[int, ...]
     kept: np.ndarray
+    fixed: np.ndarray
     constant: np.ndarray
     whole: np.ndarray
+    logarithmic: np.ndarray
+    offset: np.ndarray
     scaling: Scaling
+    binary: bool = False
 
     @property
     def size(self) -> int:
@@ -48,26 +60,50 @@ class Columns:
             ValueError: it differs from what every simulation returned.
         """
         flat = np.asarray(x, np.float64).reshape(-1)
-        apart = np.abs(flat[~self.kept] - self.constant) > 1e-6 * np.maximum(np.abs(self.constant), 1e-300)
+        apart = np.abs(flat[self.fixed] - self.constant) > 1e-6 * np.maximum(np.abs(self.constant), 1e-300)
         if apart.any():
-            place = int(np.flatnonzero(~self.kept)[apart][0])
+            place = int(np.flatnonzero(self.fixed)[apart][0])
             raise ValueError(
                 f"x_o is impossible under this model: entry {_entry(place, self.event)} is {flat[place]:g}, "
                 f"and every simulation of the first round returned {self.constant[apart][0]:g}. Check x_o "
                 f"and the simulator, or leave this entry out of both."
             )
-        return self.scaling(flat[self.kept])
+        seen = flat[self.kept]
+        impossible = self.logarithmic & (seen + self.offset <= 0)
+        if impossible.any():
+            place = int(np.flatnonzero(self.kept)[impossible][0])
+            raise ValueError(
+                f"x_o is impossible under this model: entry {_entry(place, self.event)} is {flat[place]:g}, "
+                f"and every simulation of the first round returned positive numbers there. Check x_o and "
+                f"the simulator."
+            )
+        return self.scaling(self._levelled(seen))
 
     def rows(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Simulations for training, (rows, size): whole numbers with their noise, equal for equal `rng`."""
         flat = np.asarray(x, np.float64).reshape(len(x), -1)[:, self.kept]
         if self.whole.any():
             flat[:, self.whole] += rng.uniform(-0.5, 0.5, (len(x), int(self.whole.sum())))
-        return self.scaling(flat)
+        return self.scaling(self._levelled(flat))
+
+    def _levelled(self, flat: np.ndarray) -> np.ndarray:
+        """Logarithms where they are wanted; the smallest possible number for what is not positive."""
+        raised = np.maximum(flat + self.offset, np.finfo(np.float32).tiny)
+        return np.where(self.logarithmic, np.log(raised), flat)
 
 
-def fit_columns(x: np.ndarray, method: str) -> Columns:
+def fit_columns(
+    x: np.ndarray,
+    method: str,
+    informative: np.ndarray | None = None,
+    *,
+    bits: bool = False,
+    observation: np.ndarray | None = None,
+) -> Columns:
     """What rows of x (n, *event) are made of.
+
+    `informative` says which entries a screening has kept, `bits` that zeros and ones may stay what they are.
+    A count that is the same in all rows and not in `observation` is rare, not impossible, and is kept.
 
     Raises:
         ValueError: a density of x is out of reach; the message names `method` and what to use instead.
@@ -76,15 +112,45 @@ def fit_columns(x: np.ndarray, method: str) -> Columns:
     flat = np.asarray(x, np.float64).reshape(len(x), -1)
     check_size(event, method)
     low, high = flat.min(axis=0), flat.max(axis=0)
-    kept = high - low > 1e-12 * np.maximum(np.abs(low), np.abs(high))
-    if not kept.any():
+    fixed = high - low <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
+    whole = (flat == np.round(flat)).all(axis=0)
+    if observation is not None:
+        seen = np.asarray(observation, np.float64).reshape(-1)
+        fixed &= ~(whole & (seen != low) & (seen == np.round(seen)))
+    if fixed.all():
         raise ValueError(
             f"every simulation of the first round returned the same x: there is nothing for {method} to "
             f"learn. Check the simulator."
         )
-    whole = (flat == np.round(flat)).all(axis=0) & kept
+    kept = ~fixed if informative is None or not (informative & ~fixed).any() else informative & ~fixed
+    _refuse_repeated(flat, kept & ~whole, event, method)
+    whole, varying = whole[kept], flat[:, kept]
+    settings = (event, kept, fixed, low[fixed])
+    if bits and ((varying == 0) | (varying == 1)).all():
+        nothing = np.zeros(kept.sum())
+        as_it_is = Scaling(nothing, np.ones(kept.sum()))
+        return Columns(*settings, nothing > 0, nothing > 0, nothing, as_it_is, binary=True)
+    spread_out = varying + np.where(whole, np.linspace(-0.5, 0.5, len(flat))[:, None], 0.0)
+    offset = np.where(whole, 1.0, 0.0)
+    logarithmic = _of_many_sizes(spread_out, offset)
+    columns = Columns(*settings, whole, logarithmic, offset, Scaling(*np.zeros((2, 1))))
+    return replace(columns, scaling=fit_scaling(columns._levelled(spread_out)))
+
+
+def _of_many_sizes(x: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """Which columns are positive and clearly closer to normal as logarithms: by their normal likelihoods."""
+    raised = x + offset
+    positive = (raised > 0).all(axis=0)
+    logs = np.log(np.where(positive, raised, 1.0))
+    spread = np.maximum(x.std(axis=0), 1e-300)
+    gain = np.log(spread) - np.log(np.maximum(logs.std(axis=0), 1e-300)) - logs.mean(axis=0)
+    return positive & (gain > CLEARLY)
+
+
+def _refuse_repeated(flat: np.ndarray, asked: np.ndarray, event: tuple[int, ...], method: str) -> None:
+    """Raise if one of the columns `asked` has no density."""
     repeated = 1 - np.array([len(np.unique(column)) for column in flat.T]) / len(flat)
-    bad = np.flatnonzero(kept & ~whole & (repeated > REPEATED))
+    bad = np.flatnonzero(asked & (repeated > REPEATED))
     if len(bad):
         place = int(bad[0])
         values, counts = np.unique(flat[:, place], return_counts=True)
@@ -94,9 +160,6 @@ def fit_columns(x: np.ndarray, method: str) -> Columns:
             f"{values[counts.argmax()]:g} {counts.max()} times in {len(flat)} simulations. Use apt.APT(), "
             f"which needs no density of x, or leave this entry out."
         )
-    varying = flat[:, kept]
-    spread_out = varying + np.where(whole[kept], np.linspace(-0.5, 0.5, len(flat))[:, None], 0.0)
-    return Columns(event, kept, low[~kept], whole[kept], fit_scaling(spread_out))
 
 
 def check_size(event: tuple[int, ...], method: str) -> None:

@@ -261,7 +261,7 @@ class InMemory:
         self._fixed = (words, rest, jax.device_put(rows))
 
         def block(words, rest, rows, state, epochs, limits):
-            return _epochs(epoch, words, state, rest, rows, epochs, limits)
+            return epochs_in_memory(epoch, words, state, rest, rows, epochs, limits)
 
         arguments = (*self._fixed, state, np.int32(1), limits_of(1, 1))
         self._block, self.compile_seconds = compiled("in memory", block, epoch, *arguments)
@@ -271,7 +271,7 @@ class InMemory:
         return self._block(*self._fixed, state, np.int32(epochs), limits)
 
 
-def _epochs(parts: Epoch, words, state: State, rest, rows, epochs, limits):
+def epochs_in_memory(parts: Epoch, words, state: State, rest, rows, epochs, limits):
     """At most `epochs` epochs, fewer when every member has stopped."""
     members = state.weights.shape[0]
     each = jax.vmap if members > 1 else alone

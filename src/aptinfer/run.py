@@ -16,6 +16,7 @@ from aptinfer.checks import (
     suggests_keywords,
     whole_seed,
 )
+from aptinfer.convoy import lane
 from aptinfer.durable import begin
 from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
@@ -214,7 +215,7 @@ def carry_on(
     plan = plan._replace(begun=store.sizes())
     # A rule that was asked before is asked again, so that it knows what it knew.
     ended = [last.complete or bool(stop and stop(last)) for last in finished]
-    with held(executor), display(plan, enabled=progress) as show:
+    with held(executor), display(plan, enabled=progress and lane() is None) as show:
 
         def tell(event: Event) -> None:
             show(event)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from aptinfer.checks import positive_float, positive_int, suggests_keywords
+from aptinfer.convoy import InLane, lane
 from aptinfer.epochs import BLOCK, Epoch, InMemory, Layout, limits_of, start
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.embeddings import Embedded
@@ -162,11 +163,15 @@ class Trainer:
         )
         return eqx.combine(layout.arrays(np.asarray(state.best)), rest), history
 
-    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | Streamed:
-        """Epochs of these rows: on the device if they fit there."""
-        limit = _half_of_the_device() if self.device_memory is None else self.device_memory
+    def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | InLane | Streamed:
+        """Epochs of these rows: on the device if they fit there, together with other runs' if there are."""
+        limit, with_others = self.device_memory, lane()
+        if limit is None:
+            limit = _half_of_the_device() / (with_others.lanes if with_others else 1)
         if np.asarray(rows.x).nbytes > limit:
             return Streamed(epoch, words, state, rest, rows, limit)
+        if with_others:
+            return InLane(with_others, epoch, words, rest, rows)
         return InMemory(epoch, words, state, rest, rows)
 
 

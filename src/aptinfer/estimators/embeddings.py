@@ -27,19 +27,22 @@ class Dense(eqx.Module):
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable = eqx.field(static=True)
+    skip: bool = eqx.field(static=True, default=False)
 
     @classmethod
-    def build(cls, key: PRNGKeyArray, sizes: tuple[int, ...], activation: Callable) -> "Dense":
+    def build(
+        cls, key: PRNGKeyArray, sizes: tuple[int, ...], activation: Callable, *, skip: bool = False
+    ) -> "Dense":
         keys = jax.random.split(key, len(sizes) - 1)
         pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
         layers = tuple(eqx.nn.Linear(a, b, dtype=jnp.float32, key=k) for a, b, k in pairs)
-        return cls(layers, activation)
+        return cls(layers, activation, skip)
 
     def __call__(self, x: Float[Array, "*event"]) -> Float[Array, " features"]:
-        h = jnp.ravel(x)
+        h = x = jnp.ravel(x)
         for layer in self.layers:
             h = self.activation(layer(h))
-        return h
+        return jnp.concatenate([x, h]) if self.skip else h
 
 
 @suggests_keywords
@@ -50,16 +53,18 @@ class MLP:
     Args:
         hidden: units of each layer; the last one is the size of the embedding.
         activation: an elementwise function of JAX arrays.
+        skip: put x itself beside the last layer's units, so that what is linear need not be learned.
     """
 
     hidden: tuple[int, ...] = (64, 64)
     activation: Callable = jax.nn.gelu
+    skip: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "hidden", tuple(positive_int("MLP hidden", h) for h in self.hidden))
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Dense:
-        return Dense.build(key, (int(np.prod(shape)), *self.hidden), self.activation)
+        return Dense.build(key, (int(np.prod(shape)), *self.hidden), self.activation, skip=self.skip)
 
 
 class Gated(eqx.Module):

@@ -32,6 +32,7 @@ from aptinfer.estimators.embeddings import Embedded, EmbeddingSpec, build_embedd
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.estimators.ratio import RatioNetwork
+from aptinfer.estimators.stack import Stack
 from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key, as_jax
 from aptinfer.methods.losses import Atomic, Loss
@@ -122,14 +123,17 @@ def with_defaults(method: Any) -> Any:
     return replace(method, estimator=estimator, embedding=embedding)
 
 
-def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False) -> None:
+def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False, stack: bool = False) -> None:
     """Refuse what is not an estimator, an embedding, a space or a trainer, when the method is built.
 
-    `ratio` and `velocity` say that the method learns one of these instead of a density.
+    `ratio` and `velocity` say that the method learns one of these instead of a density, `stack` that it can
+    learn several.
     """
     name = type(method).__name__
     single, _ = split_ensemble(method.estimator)
-    if method.estimator is not None and not hasattr(single, "build"):
+    if isinstance(method.estimator, Stack) and not stack:
+        raise TypeError(f"{name} estimator must be a single density: a Stack belongs to apt.SNL().")
+    if method.estimator is not None and not (hasattr(single, "build") or isinstance(single, Stack)):
         raise TypeError(
             f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
             f"apt.Ensemble(...); got {method.estimator!r}."

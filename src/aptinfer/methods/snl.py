@@ -7,6 +7,8 @@ An estimator learns the density of the data given parameters, with the roles of 
 Where the parameters come from does not matter to a conditional density: no correction is needed, whatever the
 proposal. The price is a density over all of x, and a sampler for the posterior.
 
+An estimator may be a `Stack`: several kinds of density, weighted by what they say of held-back rows.
+
 A simulation may fail. The rows that did not teach p(x | v, success); the likelihood of seeing x_o at all is
 that times P(success | v), which a classifier learns from all rows as soon as one has failed.
 """
@@ -15,16 +17,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from aptinfer.checks import suggests_keywords
 from aptinfer.columns import Columns, check_size, fit_columns
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.bernoulli import Bernoulli
-from aptinfer.estimators.embeddings import MLP, Embedded
+from aptinfer.estimators.embeddings import MLP, Embedded, Flatten
 from aptinfer.estimators.ensemble import build_members, each_member, mean_of_densities
+from aptinfer.estimators.mdn import MDN
+from aptinfer.estimators.natural import Natural
+from aptinfer.estimators.shifted import Shifted
+from aptinfer.estimators.stack import Family, Stack, families_of, stacking_weights
 from aptinfer.methods.learning import Learned, Task, check_choices, fit
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.methods.sampling import check_prior, proposed, sampled
@@ -33,22 +41,50 @@ from aptinfer.posteriors.sampled import check_sampler
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.samplers.automatic import Automatic
 from aptinfer.samplers.draws import Sampler
+from aptinfer.screening import informative
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
+ENOUGH = 30  # held-back rows of proposals for families to be weighted by them
+LEAST = np.float32(np.log(1e-3))  # of a family's log weight, for it to count
+BLOCK = 256  # rows that are evaluated at once
+_FAMILY = 4  # branch of a key for the families of a stack
+
 
 class NeuralLikelihood(eqx.Module):
-    """q(x | z), averaged over members, times P(success | z) where simulations have failed."""
+    """q(x | z), weighted over families and averaged over members, times P(success | z) where some failed."""
 
-    estimator: Embedded
+    estimators: tuple[Embedded, ...]
+    log_weights: Float[Array, " families"]
     success: Embedded | None
 
     def log_likelihood(self, x: Float[Array, " size"], z: Float[Array, " dim"]) -> Float[Array, ""]:
-        log_l = mean_of_densities(each_member(self.estimator, lambda one: one(z).log_prob(x)))
+        if len(self.estimators) == 1:
+            log_l = _log_density(self.estimators[0], x, z)
+        else:
+            # A family without weight is not evaluated at all: weights are the same for every x and z.
+            families = zip(self.estimators, self.log_weights, strict=True)
+            weighted = [
+                jax.lax.cond(w > LEAST, lambda f, w=w: w + _log_density(f, x, z), _nothing, family)
+                for family, w in families
+            ]
+            log_l = logsumexp(jnp.stack(weighted))
         if self.success is None:
             return log_l
-        yes = jnp.ones(1, jnp.float32)
-        return log_l + mean_of_densities(each_member(self.success, lambda one: one(z).log_prob(yes)))
+        return log_l + _log_density(self.success, jnp.ones(1, jnp.float32), z)
+
+    def log_densities(self, x: Float[Array, " size"], z: Float[Array, " dim"]) -> Float[Array, " families"]:
+        """log q_k(x | z) of each family."""
+        return jnp.stack([_log_density(family, x, z) for family in self.estimators])
+
+
+def _log_density(family: Embedded, x, z) -> Float[Array, ""]:
+    return mean_of_densities(each_member(family, lambda one: one(z).log_prob(x)))
+
+
+def _nothing(family: Embedded) -> Float[Array, ""]:
+    del family
+    return jnp.float32(-jnp.inf)
 
 
 class Memory(NamedTuple):
@@ -65,12 +101,15 @@ class SNL:
     """Sequential neural likelihood: a density of x given theta, times the prior, sampled.
 
     Args:
-        estimator: settings of the density of x, such as `MAF()`, `NSF()`, `MDN()` or an `Ensemble`.
+        estimator: settings of the density of x, such as `MAF()`, `NSF()`, `MDN()`, an `Ensemble`, or a
+            `Stack` of them. None: chosen from the size of x.
         embedding: of the parameters, on which the density is conditioned: `MLP()`, `Flatten()`, ...
         space: coordinates to learn and to sample in, `Latent()` or `Theta()`.
         trainer: optimiser and stopping.
         sampler: `samplers.Automatic()`, or another of `apt.samplers`; `SingleSlice()` is the paper's single
             chain, which goes on from round to round.
+        screen: leave out entries of x that are independent of the parameters and of all other entries, as far
+            as the first round's draws of the prior can tell; see `aptinfer.screening`.
     """
 
     estimator: Any = None
@@ -78,17 +117,23 @@ class SNL:
     space: Space = field(default_factory=Latent)
     trainer: Trainer = field(default_factory=Trainer)
     sampler: Sampler = field(default_factory=Automatic)
+    screen: bool = False
 
     one_round = False
     takes_any_theta = True
 
     def __post_init__(self):
-        check_choices(self)
+        check_choices(self, stack=True)
         check_sampler("SNL", self.sampler)
 
     def settled(self, frame: Frame) -> "SNL":
         check_prior(self.sampler, frame)
         return replace(self, embedding=MLP() if self.embedding is None else self.embedding)
+
+    @property
+    def _chosen_here(self) -> bool:
+        """Whether the kinds of density are left to this method."""
+        return self.estimator is None or self.estimator == Stack()
 
     def check_run(self, rounds: int, simulations: int, observation: np.ndarray) -> None:
         """Refuse x of which a density is out of reach."""
@@ -105,26 +150,75 @@ class SNL:
             model = self._new(task, columns)
         noise = task.for_weights.child(0, 1).generator()
         swapped = rows._replace(x=rows.value, value=columns.rows(rows.x, noise))
-        estimator, history = fit(task, self.trainer, MaximumLikelihood(), model.estimator, swapped)
-        model = NeuralLikelihood(estimator, self._success(task, rows, model.success))
+        fits = [
+            fit(self._of_family(task, k), self.trainer, MaximumLikelihood(), family, swapped)
+            for k, family in enumerate(model.estimators)
+        ]
+        model = NeuralLikelihood(
+            tuple(family for family, _ in fits), model.log_weights, self._success(task, rows, model.success)
+        )
+        weights = np.ones(1) if len(fits) == 1 else self._weights(model, swapped)
+        log_weights = np.log(np.maximum(weights, np.exp(LEAST) / 2)).astype(np.float32)
+        model = eqx.tree_at(lambda m: m.log_weights, model, jnp.asarray(log_weights))
         posterior = SampledPosterior(
             task.frame, columns, model, self.sampler, task.observation, task.event, start=state
         )
-        learned = sampled(task, posterior, history, memory=None)
-        return learned._replace(memory=Memory(columns, model, posterior.first_draws.state))
+        learned = sampled(task, posterior, fits[int(weights.argmax())][1], memory=None)
+        notes = {f"weight_{k + 1}": float(w) for k, w in enumerate(weights)} if len(fits) > 1 else {}
+        memory = Memory(columns, model, posterior.first_draws.state)
+        return learned._replace(memory=memory, notes={**learned.notes, **notes})
 
     def _first(self, task: Task) -> Memory:
         """Before the first round of training."""
-        columns = fit_columns(task.simulations.x[task.simulations.done], "SNL")
+        rows = task.simulations
+        kept = None
+        if self.screen:
+            done, draws = rows.done & (rows.source == 0), task.for_weights.child(0, 3).generator()
+            flat = np.asarray(rows.x[done], np.float64).reshape(int(done.sum()), -1)
+            kept = informative(np.asarray(rows.value[done], np.float64), flat, draws)
+        columns = fit_columns(
+            rows.x[rows.done], "SNL", kept, bits=self._chosen_here, observation=task.observation
+        )
         columns(task.observation)  # refuses an impossible one before anything is trained
         return Memory(columns, self._new(task, columns), None)
 
     def _new(self, task: Task, columns: Columns) -> NeuralLikelihood:
         """With the random weights that belong to this round."""
-        estimator = default_estimator(columns.size) if self.estimator is None else self.estimator
+        several = self.estimator is not None
+        chosen = self._chosen_here
+        families = default_families(columns, several=several) if chosen else families_of(self.estimator)
         key = task.for_weights.child(task.number) if task.number else task.for_weights
-        built = build_members(key, estimator, self.embedding, columns.size, (task.frame.prior.dim,))
-        return NeuralLikelihood(built, None)
+        built = tuple(
+            build_members(
+                key.child(_FAMILY, k) if k else key,
+                family.estimator,
+                self._embedding(task, family.embedding),
+                columns.size,
+                (task.frame.prior.dim,),
+            )
+            for k, family in enumerate(families)
+        )
+        return NeuralLikelihood(built, jnp.zeros(len(built), jnp.float32), None)
+
+    def _embedding(self, task: Task, embedding: Any) -> Any:
+        """Of a family that may name none, in natural coordinates."""
+        embedding = self.embedding if embedding is None else embedding
+        uniform = task.frame.prior.uniform
+        return Natural(embedding, uniform) if task.frame.always_inside and any(uniform) else embedding
+
+    def _of_family(self, task: Task, k: int) -> Task:
+        """The task of training family `k`; only the first is listened to."""
+        if k == 0:
+            return task
+        return replace(task, for_training=task.for_training.child(_FAMILY, k), listen=lambda progress: None)
+
+    def _weights(self, model: NeuralLikelihood, rows: Simulations) -> np.ndarray:
+        """Of the families, by held-back rows: those of proposals, near the posterior, if they are enough."""
+        index = np.arange(len(rows.done))
+        held_back = self.trainer.validates(index) & rows.done
+        proposed = held_back & (rows.source > 0)
+        chosen = proposed if proposed.sum() >= ENOUGH else held_back
+        return stacking_weights(_log_densities(model, rows.value[chosen], rows.x[chosen]))
 
     def _success(self, task: Task, rows: Simulations, before: Embedded | None) -> Embedded | None:
         """P(success | v), once a simulation has failed: a Bernoulli likelihood, in the same training loop."""
@@ -139,7 +233,41 @@ class SNL:
         return success
 
 
-def default_estimator(size: int) -> Any:
-    """For x of so many numbers: layers wide enough for each to depend on all before it."""
-    width = max(64, 16 * -(-2 * size // 16))
-    return AutoregressiveMixture(hidden=(width, width))
+def default_families(columns: Columns, *, several: bool) -> tuple[Family, ...]:
+    """For such data: mixtures, or a range that begins with signal plus Gaussian noise.
+
+    Layers are wide enough for each number to depend on all before it.
+    """
+    linear = Flatten()
+    if columns.binary:
+        return (Family(Bernoulli(), linear), Family(Bernoulli())) if several else (Family(Bernoulli()),)
+    width = max(64, 16 * -(-2 * columns.size // 16))
+    mixture = AutoregressiveMixture(hidden=(width, width))
+    if not several:
+        return (Family(mixture),)
+    curved = MLP(skip=True)
+    return (
+        Family(Shifted(MDN(1)), linear),
+        Family(Shifted(MDN(4)), linear),
+        Family(Shifted(MDN(1)), curved),
+        Family(Shifted(mixture), curved),
+        Family(MDN(1), linear),
+        Family(MDN(1), curved),
+        Family(replace(mixture, components=1)),
+        Family(mixture),
+    )
+
+
+@eqx.filter_jit
+def _block(model: NeuralLikelihood, x, z):
+    return jax.vmap(model.log_densities)(x, z)
+
+
+def _log_densities(model: NeuralLikelihood, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """log q_k(x_i | z_i): (families, rows). In blocks of one size, so that one program serves all rounds."""
+    found = []
+    for first in range(0, len(x), BLOCK):
+        part = [np.asarray(a[first : first + BLOCK], np.float32) for a in (x, z)]
+        padded = [np.pad(a, ((0, BLOCK - len(a)), (0, 0)), mode="edge") for a in part]
+        found.append(np.asarray(_block(model, *padded), np.float64)[: len(part[0])])
+    return np.concatenate(found).T

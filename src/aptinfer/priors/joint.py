@@ -68,9 +68,14 @@ class JointPrior(ABC):
         return None
 
     @property
+    def uniform(self) -> tuple[bool, ...]:
+        """Which parameters are uniform between bounds that do not depend on others."""
+        return (False,) * self.dim
+
+    @property
     def flat(self) -> bool:
         """Whether the density is constant on a box, its support."""
-        return False
+        return all(self.uniform)
 
     @property
     def support(self) -> tuple[np.ndarray, np.ndarray]:

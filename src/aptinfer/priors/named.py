@@ -83,8 +83,8 @@ class Prior(JointPrior):
         return mean, np.diag([float(n.scale) ** 2 for n in normals])
 
     @property
-    def flat(self) -> bool:
-        return all(isinstance(part, Uniform) for part in self._parts)
+    def uniform(self) -> tuple[bool, ...]:
+        return tuple(isinstance(part, Uniform) for part in self._parts)
 
     @property
     def support(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,116 @@
+"""Computational complexity (appendix): the cost of a minibatch over M, dim(x) and the size of the network.
+
+With M parameters and M data in a minibatch, the paper has for an atomic step
+
+    MDN:  O(M [d h + l h² + h K n²] + M² K n²)                         d = dim(x), h units, l layers, K
+    components MAF:  O(MADEs [M d h + M² n l h² + M² n² h])                       n = dim(theta)
+
+and the same without the quadratic terms for maximum likelihood. Seconds are measured on the device at hand,
+floating-point operations counted in the program before any optimisation, so that the formulas' terms are seen
+as they are.
+"""
+
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import aptinfer as apt
+from aptinfer.estimators.ensemble import build_members, member
+from aptinfer.keys import Key
+from aptinfer.methods.losses import Batch, MaximumLikelihood
+from experiments import settings
+from experiments.lines import Line
+from experiments.measure import about
+from experiments.pieces import Piece, Scale
+
+NAME = "complexity"
+DIM = 5
+ATOMS = (10, 20, 50, 100, 200)
+SHAPES = ((10, 50), (1000, 50), (10, 100))  # dim(x) and hidden units
+STEPS, REPETITIONS = 20, 5
+METHODS = tuple(", ".join(words) for words in product(("MDN", "MAF"), ("atomic", "maximum likelihood")))
+
+
+def pieces(scale: Scale) -> list[Piece]:
+    """On one core, and on an accelerator where there is one."""
+    count = len(ATOMS) * len(SHAPES)
+    shared: dict[str, Any] = {
+        "seeds": (0,),
+        "rounds": count,
+        "simulations": 1,
+        "minutes": 3,
+        "quick": scale.quick,
+    }
+    found = [Piece(NAME, "one core", method, single_core=True, **shared) for method in METHODS]
+    if not scale.quick:
+        found += [Piece(NAME, "device", method, **shared) for method in METHODS]
+    return found
+
+
+def networks(family: str, d: int, h: int) -> Any:
+    if family == "MAF":
+        estimator, embedding = apt.MAF(hidden=(h, h)), apt.Flatten()
+    else:
+        estimator, embedding = apt.MDN(8), settings.tanh(h, h)
+    return member(build_members(Key((0,)), estimator, embedding, DIM, (d,)), 0)
+
+
+def minibatch(atoms: int, d: int, atomic: bool) -> Batch:
+    """Of `atoms` rows; in the atomic loss each is contrasted with all others."""
+    rng = np.random.default_rng(0)
+    theta = rng.standard_normal((atoms, DIM)).astype(np.float32)
+    others = (np.arange(atoms)[:, None] + np.arange(atoms if atomic else 1)[None, :]) % atoms
+    return Batch(
+        x=jnp.asarray(rng.standard_normal((atoms, d)).astype(np.float32)),
+        candidates=jnp.asarray(theta[others]),
+        log_prior=jnp.zeros(others.shape, jnp.float32),
+        from_prior=jnp.zeros(atoms, bool),
+        weight=jnp.ones(atoms, jnp.float32),
+        ratio=None,
+    )
+
+
+def cost(method: str, atoms: int, d: int, h: int, steps: int) -> dict[str, float]:
+    """Milliseconds of a gradient step, the best of some repetitions, and its floating-point operations."""
+    family, kind = method.split(", ")
+    loss = apt.Atomic(atoms) if kind == "atomic" else MaximumLikelihood()
+    weights, rest = eqx.partition(networks(family, d, h), eqx.is_inexact_array)
+    batch = minibatch(atoms, d, kind == "atomic")
+
+    def gradient(weights):
+        return jax.grad(lambda w: jnp.mean(loss(eqx.combine(w, rest), batch)))(weights)
+
+    def stepped(weights, _):
+        return jax.tree.map(lambda w, g: w - np.float32(1e-6) * g, weights, gradient(weights)), None
+
+    program = jax.jit(lambda weights: jax.lax.scan(stepped, weights, None, length=steps)[0])
+    jax.block_until_ready(program(weights))
+    seconds = []
+    for _ in range(REPETITIONS):
+        began = time.perf_counter()
+        jax.block_until_ready(program(weights))
+        seconds.append(time.perf_counter() - began)
+    operations = jax.jit(gradient).lower(weights).cost_analysis()
+    return {
+        "atoms": atoms,
+        "dim_x": d,
+        "units": h,
+        "milliseconds": 1000 * min(seconds) / steps,
+        "operations": float(operations["flops"]),
+    }
+
+
+def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
+    del folder, deadline
+    began, lines = time.monotonic(), []
+    for number, ((d, h), atoms) in enumerate(product(SHAPES, ATOMS)):
+        measured = cost(piece.method, atoms, d, h, 3 if piece.quick else STEPS)
+        line = {"round": number + 1, "simulations": 0, "ended": number + 1 == piece.rounds, "notes": {}}
+        lines.append(about(piece, 0) | line | {"metrics": measured, "seconds": time.monotonic() - began})
+    return [line | {"piece_seconds": lines[-1]["seconds"]} for line in lines]

@@ -1,0 +1,61 @@
+"""Figure 2: a simple likelihood and a complex posterior (SLCP), MMD by round.
+
+40 x 1000 simulations, 10 seeds, one observation. APT with a masked autoregressive flow, SNL with a flow of
+the likelihood and a single slice-sampling chain, SNPE-A (6 rounds) and SNPE-B with 8 components (section
+5.2).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import aptinfer as apt
+from experiments import settings
+from experiments.lines import Line
+from experiments.measure import Round, c2st, mmd, run_piece
+from experiments.pieces import Piece, Scale
+
+NAME = "2"
+ROUNDS, SIMULATIONS, SEEDS = 40, 1000, 10
+SNPE_A_ROUNDS = 6  # five for proposals and the last one: "terminated after round 6"
+BANDWIDTH = 2.138  # median distance of the published reference
+
+
+def methods(quick: bool = False) -> dict[str, Any]:
+    most = settings.QUICK_EPOCHS if quick else 5000
+    return {
+        "APT": settings.maf_apt(min(most, 500)),
+        "SNL": settings.snl(min(most, 2000)),
+        "SNPE-A": settings.snpe_a(8, min(most, 1000), precision=0.01),
+        "SNPE-B": settings.snpe_b(8, min(most, 1000), precision=0.01),
+        "aptinfer default": apt.APT(),
+    }
+
+
+def pieces(scale: Scale) -> list[Piece]:
+    sizes: dict[str, Any] = {"simulations": SIMULATIONS, "seeds": SEEDS, "quick_simulations": 500}
+    found = scale.pieces(NAME, "slcp", "APT", rounds=ROUNDS, minutes=9, **sizes)
+    found += scale.pieces(NAME, "slcp", "SNL", rounds=ROUNDS, minutes=9, single_core=True, **sizes)
+    found += scale.pieces(NAME, "slcp", "SNPE-A", rounds=SNPE_A_ROUNDS, minutes=4, **sizes)
+    found += scale.pieces(NAME, "slcp", "SNPE-B", rounds=ROUNDS, minutes=9, **sizes)
+    found += scale.pieces(NAME, "slcp", "aptinfer default", rounds=ROUNDS, minutes=9, **sizes)
+    return found
+
+
+def metrics(measured: Round) -> dict[str, Any]:
+    problem, draws = measured.problem, measured.draws
+    exact = problem.reference_posterior(problem.observation, 5000)
+    found = {"mmd": mmd(draws, exact, BANDWIDTH)}
+    if measured.is_last:
+        # The MMD hardly sees missing modes: signs of theta_3 and theta_4 are not identified.
+        signs = (draws[:, 2] > 0) * 2 + (draws[:, 3] > 0)
+        found |= {"c2st": c2st(draws, exact), "modes": np.bincount(signs, minlength=4) / len(draws)}
+    return found
+
+
+def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
+    problem = apt.problems.get("slcp")
+    return run_piece(
+        piece, lambda seed: problem, methods(piece.quick)[piece.method], metrics, folder, deadline=deadline
+    )

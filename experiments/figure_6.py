@@ -1,0 +1,119 @@
+"""Figure 6: rock-paper-scissors, a reaction-diffusion model whose data are images, with a convolutional
+network.
+
+10 x 1000 simulations of 3 x 100 x 100 images; 30 inference problems, their true parameters drawn from the
+prior. APT (atomic, M = 100), SNPE-A and SNPE-B, all with the paper's network: six convolutions, two layers of
+50 tanh units and a single Gaussian (appendix, "Rock-paper-scissors model").
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import aptinfer as apt
+from aptinfer.problems.problem import Problem
+from aptinfer.protocols import Rows
+from experiments import settings
+from experiments.lines import Line
+from experiments.measure import Round, moments, run_piece, surprise
+from experiments.pieces import Piece, Scale
+
+NAME = "6"
+ROUNDS, SIMULATIONS, PROBLEMS, AT_ONCE = 10, 1000, 30, 10
+EPOCHS, QUICK_EPOCHS = 2000, 30
+SIZE, QUICK_SIZE = 100, 32
+TRUTHS_SEED = 2019
+SHOWN = (0, 1, 2)  # problems in the pictures
+
+
+def network(size: int) -> Any:
+    """The paper's, for its images; for smaller ones a shorter one, as the paper's leaves nothing of them."""
+    if size == SIZE:
+        return apt.problems.get("rock_paper_scissors").network["embedding"]
+    return apt.CNN(
+        channels=(8, 8, 16, 32),
+        kernel=(3, 3, 3, 2),
+        padding=(1, 0, 0, 0),
+        pool=(1, 3, 2, 2),
+        hidden=(50, 50),
+        activation=jax.nn.relu,
+        hidden_activation=jnp.tanh,
+    )
+
+
+def methods(quick: bool = False) -> dict[str, Any]:
+    epochs = QUICK_EPOCHS if quick else EPOCHS
+    cnn = network(QUICK_SIZE if quick else SIZE)
+    return {
+        "APT": settings.mdn_apt(1, epochs, apt.Atomic(atoms=100), embedding=cnn),
+        "SNPE-A": settings.snpe_a(1, epochs, embedding=cnn),
+        "SNPE-B": settings.snpe_b(1, epochs, precision=0.01, embedding=cnn),
+        "aptinfer default": apt.APT(embedding=cnn),
+    }
+
+
+def pieces(scale: Scale) -> list[Piece]:
+    """Ten problems of every method, then the other twenty in two further pieces."""
+    sizes: dict[str, Any] = {"simulations": scale.simulations(SIMULATIONS, 200), "minutes": 9.0}
+    wanted = PROBLEMS if scale.seeds is None else min(PROBLEMS, scale.seeds)
+    starts = range(0, 1 if scale.quick else wanted, AT_ONCE)
+    found = []
+    for stage, start in enumerate(starts):
+        seeds = (0,) if scale.quick else tuple(range(start, min(start + AT_ONCE, wanted)))
+        for method in methods():
+            ours = method.startswith("aptinfer")
+            if not (ours and scale.quick):
+                found.append(
+                    Piece(
+                        NAME,
+                        "rock_paper_scissors",
+                        method,
+                        seeds,
+                        scale.rounds(ROUNDS),
+                        stage=stage + 2 * ours,
+                        quick=scale.quick,
+                        **sizes,
+                    )
+                )
+    return found
+
+
+lattice = cache(
+    lambda size: apt.problems.get("rock_paper_scissors", size=size)
+)  # compiled once for all seeds
+
+
+def problem_of(seed: int, size: int) -> Problem:
+    """Problem `seed`: its parameters are draw number `seed` of the prior, its observation one simulation."""
+    base = lattice(size)
+    truth = base.prior.sample(np.random.default_rng(TRUTHS_SEED), PROBLEMS)[seed]
+    (outcome,) = base.simulator(TRUTHS_SEED, Rows(np.array([seed]), truth[None]))
+    return Problem("rock_paper_scissors", base.prior, base.simulator, np.asarray(outcome.x), truth)
+
+
+def metrics(measured: Round) -> dict[str, Any]:
+    draws, truth = measured.draws, measured.problem.truth
+    return {
+        "surprise": surprise(measured),
+        "truth": truth,
+        "truth_in_sd": (draws.mean(axis=0) - truth) / draws.std(axis=0),
+        "truth_quantile": (draws < truth).mean(axis=0),
+        **moments(draws),
+    }
+
+
+def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
+    size = QUICK_SIZE if piece.quick else SIZE
+    return run_piece(
+        piece,
+        lambda seed: problem_of(seed, size),
+        methods(piece.quick)[piece.method],
+        metrics,
+        folder,
+        deadline=deadline,
+        pictured=SHOWN,
+    )

@@ -1,0 +1,139 @@
+"""Run the paper's experiments, or go on with them: pieces whose lines are there already are not run again.
+
+    python -m experiments.run --quick                 everything, small: minutes on two cores
+    python -m experiments.run --figures 5 6 --seeds 3 --minutes 9 --processes 12
+    python -m experiments.run --list                  what there is to run
+
+Pieces of single chains run on processor cores, one each; the others on the accelerator, in this process, or
+on cores too where there is none.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+
+from experiments import figures, lines
+from experiments.pieces import Piece, Scale, breadth_first
+
+QUICK_OUT = Path("build") / "reproduce"
+RESERVE = 0.15  # of the time allowed: runs end after their round by then, and are measured
+
+
+class Clock:
+    """The time that is left."""
+
+    def __init__(self, minutes: float | None):
+        self.end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+        self.deadline = self.end if minutes is None else self.end - RESERVE * 60 * minutes
+        self.started_any = False
+
+    def allows(self, piece: Piece) -> bool:
+        """Whether a piece would end in time; the first one is always tried."""
+        fits = time.monotonic() + 60 * piece.minutes <= self.end
+        first, self.started_any = not self.started_any, True
+        return fits or first
+
+    @property
+    def minutes(self) -> float:
+        return (self.end - time.monotonic()) / 60
+
+
+def run_here(piece: Piece, folder: Path, deadline: float) -> bool:
+    """Run a piece in this process; whether it went well."""
+    print(f"{piece.name} ...", flush=True)
+    started = time.monotonic()
+    try:
+        lines.append(figures.module(piece.figure).run(piece, folder, deadline), folder)
+    except Exception:  # other pieces go on
+        traceback.print_exc()
+        return False
+    print(f"{piece.name}: {time.monotonic() - started:.0f} s", flush=True)
+    return True
+
+
+def run_on_cores(pieces: list[Piece], folder: Path, clock: Clock, processes: int) -> bool:
+    """Run pieces in processes of their own, each on one core."""
+    cores: SimpleQueue[int] = SimpleQueue()
+    for core in sorted(os.sched_getaffinity(0))[-processes:]:
+        cores.put(core)
+    failed = threading.Event()
+
+    def one(piece: Piece) -> None:
+        core = cores.get()
+        try:
+            if not clock.allows(piece):
+                return
+            command = [sys.executable, "-m", "experiments.run", "--out", str(folder)]
+            command += ["--piece", json.dumps(asdict(piece))]
+            if clock.end < float("inf"):
+                command += ["--minutes", f"{clock.minutes:.3f}"]
+            environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+            ended = subprocess.run(["taskset", "-c", str(core), *command], env=environment)
+            if ended.returncode:
+                failed.set()
+        finally:
+            cores.put(core)
+
+    with ThreadPoolExecutor(processes) as pool:
+        list(pool.map(one, pieces))
+    return not failed.is_set()
+
+
+def run_all(wanted: list[Piece], folder: Path, minutes: float | None, processes: int) -> bool:
+    import jax
+
+    clock = Clock(minutes)
+    on_cores = [piece for piece in wanted if piece.single_core or jax.default_backend() == "cpu"]
+    here = [piece for piece in wanted if piece not in on_cores]
+    ended_well = []
+    helper = threading.Thread(
+        target=lambda: ended_well.append(run_on_cores(on_cores, folder, clock, processes))
+    )
+    helper.start()
+    ended_well += [run_here(piece, folder, clock.deadline) for piece in here if clock.allows(piece)]
+    helper.join()
+    return all(ended_well)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--figures", nargs="+", choices=figures.NAMES, default=figures.NAMES)
+    parser.add_argument("--quick", action="store_true", help="one seed, at most 3 rounds, small images")
+    parser.add_argument("--seeds", type=int, help="at most so many seeds of each figure")
+    parser.add_argument("--minutes", type=float, help="start nothing that would not end in time")
+    parser.add_argument("--out", type=Path, help="where lines go (experiments/results, or build/reproduce)")
+    parser.add_argument("--processes", type=int, default=2, help="cores for what belongs on cores")
+    parser.add_argument("--only", default="", help="pieces whose name contains this")
+    parser.add_argument("--list", action="store_true", help="show what is left to run")
+    parser.add_argument("--piece", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.piece:
+        entries = json.loads(options.piece)
+        piece = Piece(**entries | {"seeds": tuple(entries["seeds"])})
+        sys.exit(not run_here(piece, options.out, Clock(options.minutes).deadline))
+    folder = options.out or (QUICK_OUT if options.quick else lines.RESULTS)
+    folders = (folder,) if options.quick else (lines.RESULTS, folder)
+    scale = Scale(options.quick, options.seeds)
+    wanted = breadth_first(
+        piece
+        for figure in options.figures
+        for piece in figures.module(figure).pieces(scale)
+        if options.only in piece.name and not lines.is_done(piece, lines.read(figure, *folders))
+    )
+    if options.list:
+        print("\n".join(f"{piece.name} ({piece.minutes:g} minutes)" for piece in wanted))
+        return
+    sys.exit(not run_all(wanted, folder, options.minutes, options.processes))
+
+
+if __name__ == "__main__":
+    main()
