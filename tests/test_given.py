@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import aptinfer as apt
+from aptinfer import given
+from aptinfer.storage.runfile import RunFile
 
 NOISE, X_O = 0.4, np.array([0.9, -0.3])
 PRIOR = apt.gaussian([0.0, 0.0], np.eye(2))
@@ -139,6 +141,29 @@ def test_rows_that_a_crash_kept_out_of_the_file_are_not_simulated(tmp_path, monk
     np.testing.assert_array_equal(plain.simulations.x, kept.simulations.x)
     np.testing.assert_array_equal(plain.posterior.sample(20), kept.posterior.sample(20))
     assert len(apt.resume(path, simulator, progress=False).rounds) == 1
+
+
+def test_taking_them_over_can_be_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(given, "AT_ONCE", 20)
+    method = apt.APT(loss=apt.Atomic(5), estimator=apt.MDN(1), trainer=apt.Trainer(epochs=2))
+    settings = {"rounds": 1, "simulations": 20, "simulations_done": made_elsewhere(60)}
+    path, record, calls = tmp_path / "given.apt", RunFile.record, []
+
+    def interrupted(self, outcomes):
+        calls.append(len(outcomes))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        record(self, outcomes)
+
+    monkeypatch.setattr(RunFile, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        infer(method, file=path, **settings)
+    CALLS.clear()
+    run = infer(method, file=path, **settings)
+    assert calls[:4] == [20, 20, 20, 20]
+    assert len(CALLS) == 20
+    for a, b in zip(infer(method, **settings).simulations, run.simulations, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 THETA, X = made_elsewhere(30)

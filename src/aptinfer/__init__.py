@@ -89,6 +89,7 @@ _WHERE = {
     "RoundStarted": "sequential",
     "Simulated": "sequential",
     "Trained": "sequential",
+    "WarmedUp": "overlap",
     "RoundFinished": "sequential",
     # what can go wrong
     "AptinferError": "errors",
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
     from aptinfer.methods.snre import SNRE as SNRE
     from aptinfer.methods.synthetic_likelihood import SyntheticLikelihood as SyntheticLikelihood
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
+    from aptinfer.overlap import WarmedUp as WarmedUp
     from aptinfer.posteriors import ParticlePosterior as ParticlePosterior
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.posteriors.loading import load_posterior as load_posterior

@@ -6,7 +6,6 @@ where the loss never asks for the density that they came from: the atomic loss, 
 rows must not have been filtered by x: failed simulations belong to them, with x = NaN.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,11 @@ import numpy as np
 from aptinfer.checks import finite_array, numeric_array, suggests_keywords
 from aptinfer.errors import RunFileError
 from aptinfer.posteriors.base import check_observation
-from aptinfer.protocols import UNKNOWN_SOURCE, Draws, Outcome, Simulations, Store
+from aptinfer.protocols import UNKNOWN_SOURCE, Draws, Simulations, Store
 from aptinfer.sequential import Plan, Problem, first_draws
 from aptinfer.simulators import judged
+
+AT_ONCE = 1 << 14  # rows that are recorded together
 
 
 @suggests_keywords
@@ -90,7 +91,7 @@ def described(done: Done) -> dict[str, Any]:
 
 
 def begin_with(store: Store, done: Done, problem: Problem, plan: Plan) -> None:
-    """Begin the first round with rows that have their outcomes already.
+    """Begin the first round with rows that have their outcomes already, or go on where that was interrupted.
 
     Raises:
         RunFileError: the run was begun before, with other rows.
@@ -105,12 +106,12 @@ def begin_with(store: Store, done: Done, problem: Problem, plan: Plan) -> None:
 
     begun_before = bool(store.sizes())
     index = store.plan(0, planned).index
-    outcomes = [judged(i, x, 0.0, missing=problem.missing) for i, x in enumerate(done.x)]
-    waiting = set(index[index < len(outcomes)].tolist())
+    waiting = index[index < len(done.theta)]  # all of them, or those that an interruption has left
     if begun_before:
-        _compare(store.simulations(), done.theta, [o for o in outcomes if o.index not in waiting])
-    if waiting:  # none, of a run that was begun before, unless it was cut off just here
-        store.record([outcome for outcome in outcomes if outcome.index in waiting])
+        _compare(store.simulations(), done, set(waiting.tolist()), missing=problem.missing)
+    for start in range(0, len(waiting), AT_ONCE):
+        block = waiting[start : start + AT_ONCE].tolist()
+        store.record([judged(i, done.x[i], 0.0, missing=problem.missing) for i in block])
 
 
 def check_all_there(store: Store, given: object) -> None:
@@ -132,12 +133,14 @@ def _none_planned() -> Draws:
     raise AssertionError("the first round is there")
 
 
-def _compare(kept: Simulations, theta: np.ndarray, outcomes: Sequence[Outcome]) -> None:
+def _compare(kept: Simulations, done: Done, waiting: set[int], *, missing: bool) -> None:
     """Refuse rows that are not those in the file, and show the first that differs."""
+    theta = done.theta
     others = np.flatnonzero((kept.theta[: len(theta)] != theta).any(axis=1))
     if len(others):
         raise _other_rows("theta", others[0], kept.theta[others[0]], theta[others[0]])
-    for row, x, *_ in outcomes:
+    for row in (row for row in range(len(theta)) if row not in waiting):
+        x = judged(row, done.x[row], 0.0, missing=missing).x
         before = kept.x[row] if kept.done[row] else None
         same = before is x if before is None or x is None else np.array_equal(before, x, equal_nan=True)
         if not same:  # both None: a failure then and now

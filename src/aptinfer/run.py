@@ -23,6 +23,7 @@ from aptinfer.executors import as_executor, held
 from aptinfer.given import as_done, begin_with, described
 from aptinfer.methods.apt import APT
 from aptinfer.methods.learning import with_embedding
+from aptinfer.overlap import check_overlap
 from aptinfer.posteriors import Posterior
 from aptinfer.posteriors.base import check_observation
 from aptinfer.priors import as_prior
@@ -39,6 +40,7 @@ from aptinfer.sequential import (
     state_of,
     step,
 )
+from aptinfer.sharding import check_devices
 from aptinfer.simulators import as_simulator
 from aptinfer.storage.runfile import RunFile
 from aptinfer.store import MemoryStore
@@ -114,6 +116,7 @@ def infer(
     file: str | os.PathLike | None = None,
     executor: Executor | concurrent.futures.Executor | None = None,
     max_failed: float = 1.0,
+    overlap: bool = False,
     stop: Callable[[RoundFinished], bool] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> Run:
@@ -140,6 +143,10 @@ def infer(
         executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
             `apt.Dask()`, or a pool of `concurrent.futures`. Results do not depend on it.
         max_failed: the share of a round's simulations that may fail; more end the run with an error.
+        overlap: begin to train while simulations still arrive, for simulators that are slower than training.
+            A round's training then starts from a warm-up on the rows that came before the last. It needs an
+            `executor` that simulates elsewhere. How far the warm-up comes depends on the clock: results are
+            as good, but equal seeds no longer give equal bits, nor do resumed runs.
         stop: asked after every round; true ends the run early.
         listen: told of every event of the run.
 
@@ -179,6 +186,7 @@ def infer(
     if only_given and rounds > 1:
         raise ValueError(f"simulations=0 leaves nothing to simulate in {rounds} rounds: give rounds=1.")
     plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
+    plan = plan._replace(overlap=check_overlap(overlap, executor, method))
     observation = check_observation("x_o", x_o, None, missing=missing)
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
@@ -211,6 +219,7 @@ def carry_on(
     listen: Callable[[Event], None] | None,
 ) -> Run:
     """A run from where its store stands to its end. `method` is settled."""
+    check_devices(getattr(getattr(method, "trainer", None), "devices", None))
     state, finished = state_of(store)
     plan = plan._replace(begun=store.sizes())
     # A rule that was asked before is asked again, so that it knows what it knew.

@@ -228,7 +228,9 @@ class SNL:
         before = before or build_members(key, Bernoulli(), MLP(), 1, (task.frame.prior.dim,))
         outcomes = rows.done[:, None].astype(np.float32)
         every = rows._replace(x=rows.value, value=outcomes, done=np.ones(len(rows.done), bool))
-        quiet = replace(task, for_training=task.for_training.child(2), listen=lambda progress: None)
+        quiet = replace(
+            task, for_training=task.for_training.child(2), listen=lambda progress: None, head_start=None
+        )
         success, _ = fit(quiet, self.trainer, MaximumLikelihood(), before, every)
         return success
 

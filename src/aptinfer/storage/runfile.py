@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from aptinfer import scratch
 from aptinfer.errors import RunFileError
 from aptinfer.protocols import Draws, Outcome, Rows, Simulations, Status, Tally
 from aptinfer.storage import schema
@@ -109,7 +110,10 @@ class RunFileReader:
             return tally
 
     def simulations(self, first: int = 0) -> Simulations:
-        """Every row from round `first` on; those without data have x = 0 and are not `done`."""
+        """Every row from round `first` on; those without data have x = 0 and are not `done`.
+
+        x that is too large for memory lies in a scratch file beside this one, which needs no looking after.
+        """
         with self._database() as db:
             columns = _draws(db, first)
             start = _range(db, first)[0]
@@ -124,15 +128,20 @@ class RunFileReader:
                 if not inside.any():
                     continue
                 if x is None:
-                    x = np.zeros((end - start, *block.x.shape[1:]), block.x.dtype)
+                    x = self._zeros((end - start, *block.x.shape[1:]), block.x.dtype)
                 if x.shape[1:] != block.x.shape[1:]:
                     raise RunFileError("its data have several shapes")
-                x = x.astype(np.result_type(x, block.x), copy=False)
-                done[row[inside]], x[row[inside]] = True, block.x[inside]
+                if (kind := np.result_type(x, block.x)) != x.dtype:
+                    x, narrow = self._zeros(x.shape, kind), x
+                    x[...] = narrow
+                done[row[inside]], x[row[inside]] = True, block.x if inside.all() else block.x[inside]
             x = np.zeros(end - start) if x is None else x
             sizes = _sizes(db)
             number = np.repeat(np.arange(first, len(sizes)), sizes[first:])
             return Simulations(columns.value, columns.theta, columns.source, number, x, done)
+
+    def _zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return scratch.zeros(shape, dtype, self.path.parent)
 
     def failures(self) -> tuple[Outcome, ...]:
         """The outcomes without data, in the order of their row."""
