@@ -17,6 +17,7 @@ from aptinfer.durable import (
     written_plan,
 )
 from aptinfer.executors import as_executor
+from aptinfer.given import check_all_there
 from aptinfer.overlap import check_overlap
 from aptinfer.protocols import Executor
 from aptinfer.run import Run, carry_on
@@ -81,6 +82,7 @@ def resume(
     enable_compilation_cache()
     problem = as_seen_by(kept.method, kept.frame, found, kept.observation, missing=kept.missing)
     with writer_of(file, kept) as store:
+        check_all_there(store, kept.written.get("simulations_done"))
         if plan != kept.plan:
             store.set_plan(written_plan(plan))
         _add_rows(store, kept, plan)

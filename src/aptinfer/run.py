@@ -20,7 +20,7 @@ from aptinfer.convoy import lane
 from aptinfer.durable import begin
 from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
-from aptinfer.given import as_done, begin_with
+from aptinfer.given import as_done, begin_with, described
 from aptinfer.methods.apt import APT
 from aptinfer.methods.learning import with_embedding
 from aptinfer.methods.recipe import Recipe, rounds_of
@@ -204,7 +204,10 @@ def infer(
 
     enable_compilation_cache()
     rows = plan.capacity + (len(done.theta) if done else 0)
-    with nullcontext(MemoryStore(rows)) if file is None else begin(file, problem, method, plan) as store:
+    given = None if done is None else described(done)
+    with (
+        nullcontext(MemoryStore(rows)) if file is None else begin(file, problem, method, plan, given)
+    ) as store:
         if done is not None:
             begin_with(store, done, problem, plan)
         return carry_on(problem, method, plan, store, executor, progress, stop, listen)

@@ -163,6 +163,7 @@ class RunFile(RunFileReader):
         except BaseException:
             self._lock.release()
             raise
+        self._identity = schema.identity(path)
         self._event: tuple[int, ...] | None = None
 
     def __enter__(self) -> Self:
@@ -230,8 +231,25 @@ class RunFile(RunFileReader):
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
+        self._check_identity()
         with schema.explained(self.path), schema.transaction(self._db):
             yield self._db
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        if self._lock is not None:
+            self._check_identity()
+        with super()._database() as db:
+            yield db
+
+    def _check_identity(self) -> None:
+        """See that the path still leads to the file that we write to: nothing else would tell."""
+        if schema.identity(self.path) != self._identity:
+            raise RunFileError(
+                f"{self.path} was removed, renamed or replaced while this run was writing to it. What the "
+                f"run had recorded is in the file that was there before: put it back, then continue with "
+                f"apt.resume({str(self.path)!r}, simulator)."
+            )
 
     def _write_draws(self, number: int, draws: Draws) -> None:
         with self._writing() as db:
@@ -259,7 +277,9 @@ def create_or_compare(path: Path, specification: Mapping[str, Any], plan: Mappin
         if not path.exists():
             schema.create(path, facts)
     except (OSError, sqlite3.Error) as error:
-        raise RunFileError(f"the run file {path} cannot be made: {error}.") from error
+        raise RunFileError(
+            f"the run file {path} cannot be made: {error}. Is there room, and may you write to that folder?"
+        ) from error
     kept = RunFileReader(path)
     lines = differences(kept.fact("specification"), specification)
     lines += differences(_size_of(kept.fact("plan")), _size_of(plan))

@@ -34,8 +34,12 @@ def specification(
     seed: int,
     *,
     may_stop: bool,
+    given: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """All that decides a run's results but its size. `method` is settled."""
+    """All that decides a run's results but its size. `method` is settled.
+
+    `given` describes the rows that were made elsewhere; their values are compared where they are kept.
+    """
     return {
         "prior": described_prior(prior),
         "x_o": {"shape": list(observation.shape), "values": _values(observation)},
@@ -47,6 +51,7 @@ def specification(
             "chunk": simulator.chunk,
             "dtype": np.dtype(simulator.dtype).name,
         },
+        "simulations_done": None if given is None else dict(given),
         "seed": seed,
         "stops_by_rule": may_stop,
         "versions": versions(),
