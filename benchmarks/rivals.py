@@ -10,14 +10,13 @@ settings). Lines that are there already are not run again.
 import argparse
 import datetime
 import json
-import os
 import pathlib
 import platform
-import subprocess
-import sys
 import time
 import warnings
 from typing import Any, NamedTuple
+
+from running import run_on_cores
 
 DEFAULT_RESULTS = pathlib.Path(__file__).resolve().parent / "results" / "rivals.jsonl"
 DRAWS = 10_000
@@ -119,33 +118,6 @@ def measured(case: Case) -> dict[str, Any]:
     }
 
 
-def run_all(wanted: list[Case], jobs: int, results: pathlib.Path) -> None:
-    """Each case in a process of its own, on a core of its own."""
-    free, running = sorted(os.sched_getaffinity(0))[:jobs], {}
-    while wanted or running:
-        while wanted and free:
-            case, core = wanted.pop(0), free.pop()
-            command = [sys.executable, __file__, "--case", json.dumps(case)]
-            process = subprocess.Popen(
-                ["taskset", "-c", str(core), *command],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            running[process] = (case, core)
-        for process in [p for p in running if p.poll() is not None]:
-            case, core = running.pop(process)
-            free.append(core)
-            out, problems = process.communicate()
-            if process.returncode:
-                print(f"{case.name}: failed\n{problems[-2000:]}", flush=True)
-                continue
-            with results.open("a") as file:
-                file.write(out.strip().splitlines()[-1] + "\n")
-            print(f"{case.name}: C2ST {json.loads(out.strip().splitlines()[-1])['c2st']:.3f}", flush=True)
-        time.sleep(0.2)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="run cases whose name starts with this")
@@ -161,7 +133,7 @@ def main() -> None:
     wanted = [
         case for case in cases() if case not in done and case.name.lower().startswith(options.only.lower())
     ]
-    run_all(wanted, options.jobs, options.results)
+    run_on_cores(__file__, wanted, options.jobs, options.results)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,198 @@
+"""Accuracy for a number of simulations, on the ten tasks of the published benchmark (Lueckmann et al. 2021).
+
+One JSON line per run in `results/sbibm.jsonl`; what is there is not run again. The table beside the published
+figures (`published.csv`: means over observations 1 to 5 of the benchmark's results) is printed at the end.
+
+    python benchmarks/sbibm.py --jobs 16                                  the recipe, everywhere
+    python benchmarks/sbibm.py --methods apt --tasks slcp sir --budgets 1000
+    python benchmarks/sbibm.py --together                                 on a GPU, all runs of a task at once
+    python benchmarks/sbibm.py --table
+"""
+
+import argparse
+import csv
+import datetime
+import json
+import pathlib
+import platform
+import statistics
+import time
+import warnings
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from running import run_on_cores
+
+HERE = pathlib.Path(__file__).resolve().parent
+DRAWS = 10_000
+TASKS = (
+    "two_moons",
+    "slcp",
+    "slcp_distractors",
+    "gaussian_linear",
+    "gaussian_linear_uniform",
+    "gaussian_mixture",
+    "bernoulli_glm",
+    "bernoulli_glm_raw",
+    "lotka_volterra",
+    "sir",
+)
+
+
+class Case(NamedTuple):
+    """Runs of one task: a process does all of them, and compiles once."""
+
+    task: str
+    method: str
+    budget: int
+    observations: tuple[int, ...]
+    seed: int
+
+
+def methods() -> dict[str, Any]:
+    """Whatever is worth a line in the table. None: what `budget=` chooses."""
+    import aptinfer as apt
+
+    return {"recipe": None, "apt": apt.APT(), "npe": apt.NPE(), "snl": apt.SNL(), "snre": apt.SNRE()}
+
+
+def problem_of(task: str) -> Any:
+    import aptinfer as apt
+
+    if task == "slcp_distractors":
+        return apt.problems.get(task, mixture="sbibm")
+    return apt.problems.get("lotka_volterra_ode" if task == "lotka_volterra" else task)
+
+
+def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
+    """A line for each observation."""
+    import jax
+
+    import aptinfer as apt
+
+    problem, method = problem_of(case.task), methods()[case.method]
+
+    def infer(observation: int) -> tuple[Any, float]:
+        started = time.perf_counter()
+        x_o = problem.observations[observation - 1]
+        run = apt.infer(
+            problem.simulator,
+            problem.prior,
+            x_o,
+            method=method,
+            budget=case.budget,
+            seed=case.seed,
+            progress=False,
+        )
+        return run, time.perf_counter() - started
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", apt.SamplingWarning)
+        calls = [lambda number=number: infer(number) for number in case.observations]
+        runs = apt.side_by_side(calls) if together else [call() for call in calls]
+    lines = []
+    for observation, (run, seconds) in zip(case.observations, runs, strict=True):
+        draws = run.posterior.sample(DRAWS, seed=1)
+        exact = problem.reference_posterior(problem.observations[observation - 1], DRAWS, seed=0)
+        notes = run.rounds[-1].notes
+        lines.append(
+            {
+                "task": case.task,
+                "method": case.method,
+                "budget": case.budget,
+                "observation": observation,
+                "seed": case.seed,
+                "c2st": round(apt.diagnostics.c2st(draws, exact), 4),
+                "mmd2": round(apt.diagnostics.mmd2(draws[:2000], exact[:2000]), 6),
+                "minutes": round(seconds / 60, 3),
+                "simulations": run.plan.capacity,
+                "rounds": run.plan.rounds,
+                "weights": [round(notes[k], 3) for k in sorted(notes) if k.startswith("weight_")],
+                "at_once": len(runs) if together else 1,
+                "device": jax.devices()[0].device_kind,
+                "versions": {
+                    "python": platform.python_version(),
+                    "aptinfer": apt.__version__,
+                    "jax": jax.__version__,
+                },
+                "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            }
+        )
+    return lines
+
+
+def read(results: pathlib.Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+
+
+def published() -> dict[tuple[str, int], dict[str, float]]:
+    """By task and budget: C2ST of every published algorithm."""
+    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    with (HERE / "published.csv").open() as file:
+        for row in csv.DictReader(file):
+            found[row["task"], int(row["simulations"])][row["algorithm"]] = float(row["c2st"])
+    return found
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """C2ST of each task, method and budget beside the published SNPE and the best of the eight."""
+    groups = defaultdict(list)
+    for line in lines:
+        groups[TASKS.index(line["task"]), line["budget"], line["method"]].append(line)
+    rows = [
+        "| task | simulations | method | mean C2ST | median | runs | minutes | SNPE | best of eight |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for (number, budget, method), group in sorted(groups.items()):
+        scores, anchors = [line["c2st"] for line in group], published()[TASKS[number], budget]
+        minutes = statistics.median(line["minutes"] for line in group)
+        best = f"{min(anchors.values()):.3f} ({min(anchors, key=anchors.__getitem__)})" if anchors else ""
+        rows.append(
+            f"| {TASKS[number]} | {budget} | {method} | {statistics.mean(scores):.3f} | "
+            f"{statistics.median(scores):.3f} | {len(scores)} | {minutes:.2f} | "
+            f"{anchors.get('SNPE', float('nan')):.3f} | {best} |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    parser.add_argument("--methods", nargs="+", default=["recipe"])
+    parser.add_argument("--budgets", nargs="+", type=int, default=[1000, 10_000])
+    parser.add_argument("--observations", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, one core each")
+    parser.add_argument("--together", action="store_true", help="in this process, observations side by side")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so many")
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / "sbibm.jsonl")
+    parser.add_argument("--table", action="store_true", help="only show what there is")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        print("\n".join(json.dumps(line) for line in measured(Case(*json.loads(options.case)))))
+        return
+    key = ("task", "method", "budget", "seed", "observation")
+    done = {tuple(line[k] for k in key) for line in read(options.results)}
+    cases = [
+        Case(task, method, budget, left, seed)
+        for budget in options.budgets
+        for seed in options.seeds
+        for method in options.methods
+        for task in options.tasks
+        if (left := tuple(o for o in options.observations if (task, method, budget, seed, o) not in done))
+    ]
+    if options.table:
+        pass
+    elif options.together:
+        for case in cases:
+            lines = measured(case, together=True)
+            with options.results.open("a") as file:
+                file.writelines(f"{json.dumps(line)}\n" for line in lines)
+    else:
+        run_on_cores(__file__, cases, options.jobs, options.results, options.minutes)
+    print(table(read(options.results)))
+
+
+if __name__ == "__main__":
+    main()
