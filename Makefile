@@ -6,11 +6,11 @@ SPREAD := -n auto --maxprocesses 4 --dist loadscope
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench sbi-python clean
+.PHONY: help demo test test-slow lint bench sbi-python reproduce reproduce-full clean
 
 help:  ## show this list
 	@echo "make <target>, where target is one of:"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-15s %s\n", $$1, $$2 }'
 
 demo: .venv/demo-ready  ## infer the two-moons posterior, with a picture and a report in demo/
 	$(BIN)/python -m aptinfer.demo --out demo
@@ -28,6 +28,14 @@ lint: .venv/test-ready  ## ruff and pyright
 
 bench: sbi-python .venv/bench-ready  ## speed against sbi; SBI_PYTHON names its interpreter (benchmarks/README.md)
 	$(BIN)/python benchmarks/vs_sbi.py --peer-python "$(SBI_PYTHON)"
+
+reproduce: .venv/bench-ready  ## every figure of the paper, small: a report in build/reproduce/
+	$(BIN)/python -m experiments.run --quick
+	$(BIN)/python -m experiments.report --quick
+
+reproduce-full: .venv/bench-ready  ## the paper's rounds and seeds, on a GPU; goes on where it was stopped
+	$(BIN)/python -m experiments.run
+	$(BIN)/python -m experiments.report
 
 sbi-python:
 	@if [ -z "$(SBI_PYTHON)" ]; then \

@@ -11,6 +11,7 @@ as they are.
 """
 
 import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,22 +25,30 @@ import aptinfer as apt
 from aptinfer.estimators.ensemble import build_members, member
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Batch, MaximumLikelihood
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import about
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "complexity"
 DIM = 5
 ATOMS = (10, 20, 50, 100, 200)
+QUICK_ATOMS = (10, 50, 100)
 SHAPES = ((10, 50), (1000, 50), (10, 100))  # dim(x) and hidden units
 STEPS, REPETITIONS = 20, 5
-METHODS = tuple(", ".join(words) for words in product(("MDN", "MAF"), ("atomic", "maximum likelihood")))
+LINE_COLOURS = {
+    "MDN, atomic": "#e08214",
+    "MDN, maximum likelihood": "#f2c18d",
+    "MAF, atomic": "#1b6ca8",
+    "MAF, maximum likelihood": "#8fbfe3",
+}
+METHODS = tuple(LINE_COLOURS)
 
 
 def pieces(scale: Scale) -> list[Piece]:
     """On one core, and on an accelerator where there is one."""
-    count = len(ATOMS) * len(SHAPES)
+    count = len(QUICK_ATOMS if scale.quick else ATOMS) * len(SHAPES)
     shared: dict[str, Any] = {
         "seeds": (0,),
         "rounds": count,
@@ -76,41 +85,81 @@ def minibatch(atoms: int, d: int, atomic: bool) -> Batch:
     )
 
 
-def cost(method: str, atoms: int, d: int, h: int, steps: int) -> dict[str, float]:
-    """Milliseconds of a gradient step, the best of some repetitions, and its floating-point operations."""
+def cost(method: str, atoms: int, d: int, h: int, *, timed: bool = True) -> dict[str, float]:
+    """The floating-point operations of a gradient step and, if timed, its milliseconds."""
     family, kind = method.split(", ")
     loss = apt.Atomic(atoms) if kind == "atomic" else MaximumLikelihood()
     weights, rest = eqx.partition(networks(family, d, h), eqx.is_inexact_array)
     batch = minibatch(atoms, d, kind == "atomic")
 
-    def gradient(weights):
+    def gradient(weights, batch):
         return jax.grad(lambda w: jnp.mean(loss(eqx.combine(w, rest), batch)))(weights)
 
-    def stepped(weights, _):
-        return jax.tree.map(lambda w, g: w - np.float32(1e-6) * g, weights, gradient(weights)), None
+    counted: Any = jax.jit(gradient).lower(weights, batch).cost_analysis()
+    found = {"atoms": atoms, "dim_x": d, "units": h, "operations": float(counted["flops"])}
+    return found | {"milliseconds": milliseconds(gradient, weights, batch)} if timed else found
 
-    program = jax.jit(lambda weights: jax.lax.scan(stepped, weights, None, length=steps)[0])
-    jax.block_until_ready(program(weights))
+
+def milliseconds(gradient: Callable, weights: Any, batch: Batch) -> float:
+    """Of one step among many in a compiled loop, as in training: the best of some repetitions."""
+
+    @jax.jit
+    def program(weights, batch):
+        def stepped(weights, _):
+            slope = gradient(weights, batch)
+            return jax.tree.map(lambda w, g: w - np.float32(1e-6) * g, weights, slope), None
+
+        return jax.lax.scan(stepped, weights, None, length=STEPS)[0]
+
+    jax.block_until_ready(program(weights, batch))
     seconds = []
     for _ in range(REPETITIONS):
         began = time.perf_counter()
-        jax.block_until_ready(program(weights))
+        jax.block_until_ready(program(weights, batch))
         seconds.append(time.perf_counter() - began)
-    operations = jax.jit(gradient).lower(weights).cost_analysis()
-    return {
-        "atoms": atoms,
-        "dim_x": d,
-        "units": h,
-        "milliseconds": 1000 * min(seconds) / steps,
-        "operations": float(operations["flops"]),
-    }
+    return 1000 * min(seconds) / STEPS
 
 
 def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
     del folder, deadline
     began, lines = time.monotonic(), []
-    for number, ((d, h), atoms) in enumerate(product(SHAPES, ATOMS)):
-        measured = cost(piece.method, atoms, d, h, 3 if piece.quick else STEPS)
+    sizes = product(SHAPES, QUICK_ATOMS if piece.quick else ATOMS)
+    for number, ((d, h), atoms) in enumerate(sizes):
+        measured = cost(piece.method, atoms, d, h, timed=not piece.quick or (d, h) == SHAPES[0])
         line = {"round": number + 1, "simulations": 0, "ended": number + 1 == piece.rounds, "notes": {}}
         lines.append(about(piece, 0) | line | {"metrics": measured, "seconds": time.monotonic() - began})
     return [line | {"piece_seconds": lines[-1]["seconds"]} for line in lines]
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """Milliseconds on the devices at hand, and operations, over M."""
+    made = pictures.figure(7.2, 2.9)
+    axes = made.subplots(1, 3)
+    titles = ("operations of a step", "milliseconds, one core", "milliseconds, accelerator")
+    shades = dict(zip(SHAPES, ("-", "--", ":"), strict=True))
+    for axis, title in zip(axes, titles, strict=True):
+        problem = "device" if "accelerator" in title else "one core"
+        metric = "operations" if "operations" in title else "milliseconds"
+        for method in METHODS:
+            some = [x["metrics"] for x in results.of(NAME, method, problem) if metric in x["metrics"]]
+            for shape, style in shades.items():
+                points = [(m["atoms"], m[metric]) for m in some if (m["dim_x"], m["units"]) == shape]
+                if points:
+                    axis.plot(
+                        *zip(*points, strict=True),
+                        linestyle=style,
+                        color=LINE_COLOURS[method],
+                        linewidth=1.3,
+                        label=method if shape == SHAPES[0] else None,
+                    )
+        axis.set_title(title)
+        if axis.lines:
+            axis.set(xscale="log", yscale="log", xlabel="M")
+        else:
+            pictures.nothing(axis)
+    for (d, h), style in shades.items():
+        axes[0].plot([], [], color=pictures.GREY, linestyle=style, label=f"dim(x) = {d}, {h} units")
+    handles, labels = axes[0].get_legend_handles_labels()
+    made.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=7)
+    pictures.save(made, folder / "complexity.png")
+    return ["complexity.png"]

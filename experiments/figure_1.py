@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 import aptinfer as apt
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
-from experiments.measure import Round, c2st, mmd, run_piece
+from experiments.measure import Round, c2st, every_round, mmd, run_piece
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "1"
 ROUNDS, SIMULATIONS, SEEDS = 10, 1000, 10
@@ -23,8 +24,8 @@ BANDWIDTH = (
 )
 SHOWN = (1, 5)  # rounds of which pictures are kept, besides the last
 # SMC-ABC collects particles over blocks of simulations: so many at most, and their size.
-BLOCKS, BLOCK = 600, 10_000
-QUICK_BLOCKS = 10
+BLOCKS, BLOCK = 6000, 1000
+QUICK_BLOCKS = 200
 EPS = (1.0, 0.01)
 NEURAL = ("SNPE-A", "SNPE-B", "MDN-APT", "MAF-APT", "aptinfer default")
 
@@ -105,5 +106,60 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         folder,
         deadline=deadline,
         pictures=() if particles else SHOWN,
-        **({"keep": new_population} if particles else {}),
+        keep=new_population if particles else every_round,
     )
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """Posteriors of one seed after rounds 1, 5 and 10, row by row, and the MMD of all seeds."""
+    methods_shown = [name for name in methods() if name in results.methods(NAME)]
+    rounds = sorted({line["round"] for line in results.lines(NAME) if line["method"] in NEURAL})
+    columns = [number for number in (*SHOWN, max(rounds, default=1)) if number in rounds]
+    made = pictures.figure(7.2, 1.2 * len(methods_shown) + 0.4)
+    grid, beside = made.subfigures(1, 2, width_ratios=(1.2 * len(columns) + 0.4, 2.9))
+    axes = grid.subplots(len(methods_shown), len(columns), squeeze=False, sharex=True, sharey=True)
+    for row, name in zip(axes, methods_shown, strict=True):
+        kept = pictures.with_draws(results, (x for x in results.of(NAME, name) if x["seed"] == 0))
+        by_round = {line["round"]: (line, draws) for line, draws in kept}
+        if name == "SMC-ABC" and by_round:  # its rounds are blocks of simulations: the last one alone
+            by_round = {columns[-1]: by_round[max(by_round)]}
+        for axis, number in zip(row, columns, strict=True):
+            axis.set(xlim=(-0.5, 0.5), ylim=(-0.5, 0.5), xticks=[], yticks=[])
+            axis.set_box_aspect(1)
+            if number in by_round:
+                line, draws = by_round[number]
+                pictures.cloud(axis, draws, pictures.colour(name))
+                pictures.small_title(axis, f"{line['simulations']:,} simulations")
+            else:
+                axis.spines[:].set_visible(False)
+        row[0].set_ylabel(name, color=pictures.colour(name), fontsize=8)
+    problem = apt.problems.get("two_moons")
+    exact, upper, lower = beside.subplots(3, 1, height_ratios=(1.1, 1, 1))
+    pictures.cloud(exact, problem.reference_posterior(problem.observation, 2000), pictures.TRUTH)
+    exact.set(xlim=(-0.5, 0.5), ylim=(-0.5, 0.5), xticks=[-0.5, 0, 0.5], yticks=[-0.5, 0, 0.5])
+    exact.set(xlabel=r"$\theta_1$", ylabel=r"$\theta_2$", title="exact posterior")
+    exact.set_box_aspect(1)
+    pictures.dots(upper, results, NAME, "mmd", methods_shown)
+    upper.set_ylabel("MMD, last round")
+    upper.set_ylim(bottom=0)
+    for seed in sorted({line["seed"] for line in results.of(NAME, "SMC-ABC")}):
+        some = [line for line in results.of(NAME, "SMC-ABC") if line["seed"] == seed]
+        lower.plot(
+            [line["simulations"] for line in some],
+            [line["metrics"]["mmd"] for line in some],
+            color=pictures.colour("SMC-ABC"),
+            linewidth=1,
+        )
+    for name in ("MAF-APT", "MDN-APT", "aptinfer default"):
+        some = results.last(NAME, name)
+        if some:
+            value = np.mean([line["metrics"]["mmd"] for line in some])
+            lower.scatter(
+                some[0]["simulations"], value, s=18, color=pictures.colour(name), label=name, zorder=3
+            )
+    lower.plot([], [], color=pictures.colour("SMC-ABC"), label="SMC-ABC, by run")
+    lower.set(xscale="log", xlabel="simulations", ylabel="MMD")
+    lower.set_ylim(bottom=0)
+    lower.legend(frameon=False, fontsize=7)
+    pictures.save(made, folder / "figure_1.png")
+    return ["figure_1.png"]

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 import aptinfer as apt
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import Round, c2st, mmd, run_piece
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "2"
 ROUNDS, SIMULATIONS, SEEDS = 40, 1000, 10
@@ -59,3 +60,32 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
     return run_piece(
         piece, lambda seed: problem, methods(piece.quick)[piece.method], metrics, folder, deadline=deadline
     )
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """Pair plots of APT and SNL beside exact draws, and the MMD by round."""
+    problem = apt.problems.get("slcp")
+    made = pictures.figure(7.2, 5.2)
+    upper, lower = made.subfigures(2, 1, height_ratios=(1.15, 1))
+    names = [rf"$\theta_{j}$" for j in range(1, 6)]
+    shown = {"a  APT": "APT", "b  SNL": "SNL", "exact": None}
+    for part, (title, method) in zip(upper.subfigures(1, 3), shown.items(), strict=True):
+        if method is None:
+            draws = problem.reference_posterior(problem.observation, 2000)
+        else:
+            draws = pictures.first_draws(results, NAME, method)
+        part.suptitle(title, fontsize=9)
+        if draws is None:
+            pictures.nothing(part.subplots())
+            continue
+        pictures.pairs(part, {method or "exact": draws}, names, problem.truth, [(-3, 3)] * 5)
+    left, right = lower.subplots(1, 2, width_ratios=(2.2, 1))
+    pictures.curves(left, results, NAME, "mmd", methods(), label="MMD")
+    left.set_ylim(bottom=0)
+    left.set_title("c", loc="left", fontweight="bold")
+    pictures.dots(right, results, NAME, "c2st", list(methods()))
+    right.set_ylabel("C2ST, last round")
+    right.set_ylim(0.5, 1)
+    pictures.legend(lower, left, columns=5)
+    pictures.save(made, folder / "figure_2.png")
+    return ["figure_2.png"]

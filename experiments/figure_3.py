@@ -12,11 +12,13 @@ import numpy as np
 
 import aptinfer as apt
 from aptinfer.problems.problem import Problem
-from experiments import settings
+from experiments import pictures, settings
 from experiments.figure_2 import BANDWIDTH
 from experiments.lines import Line
 from experiments.measure import Round, mmd, run_piece
+from experiments.networks import wide_enough
 from experiments.pieces import Piece, Scale
+from experiments.results import Results, mean_of
 
 NAME = "3"
 ROUNDS, SIMULATIONS, SEEDS = 40, 1000, 5
@@ -26,11 +28,11 @@ FIRST_PAPER_SEED = 52
 INFORMATIVE = 8
 
 
-def methods(quick: bool = False) -> dict[str, Any]:
+def methods(d: int, quick: bool = False) -> dict[str, Any]:
     most = settings.QUICK_EPOCHS if quick else 5000
     return {
         "APT": settings.maf_apt(min(most, 500)),
-        "SNL": settings.snl(min(most, 2000), sampler=apt.samplers.Automatic()),
+        "SNL": settings.snl(min(most, 2000), wide_enough(d), sampler=apt.samplers.Automatic()),
         "SNPE-A": settings.snpe_a(8, min(most, 1000), precision=0.01),
         "SNPE-B": settings.snpe_b(8, min(most, 500), precision=0.01),
     }
@@ -43,7 +45,7 @@ def pieces(scale: Scale) -> list[Piece]:
     return [
         piece
         for m in shown
-        for method in methods()
+        for method in methods(INFORMATIVE + m)
         for piece in scale.pieces(
             NAME,
             f"dim(x) = {INFORMATIVE + m}",
@@ -55,9 +57,8 @@ def pieces(scale: Scale) -> list[Piece]:
 
 
 @cache
-def problem_of(name: str, seed: int) -> Problem:
-    m = int(name.rpartition(" ")[2]) - INFORMATIVE
-    return apt.problems.get("slcp_distractors", distractors=m, seed=FIRST_PAPER_SEED + seed)
+def problem_of(d: int, seed: int) -> Problem:
+    return apt.problems.get("slcp_distractors", distractors=d - INFORMATIVE, seed=FIRST_PAPER_SEED + seed)
 
 
 def metrics(measured: Round) -> dict[str, Any]:
@@ -73,11 +74,58 @@ def metrics(measured: Round) -> dict[str, Any]:
 
 
 def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
+    d = int(piece.problem.rpartition(" ")[2])
     return run_piece(
         piece,
-        lambda seed: problem_of(piece.problem, seed),
-        methods(piece.quick)[piece.method],
+        lambda seed: problem_of(d, seed),
+        methods(d, piece.quick)[piece.method],
         metrics,
         folder,
         deadline=deadline,
     )
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """The MMD in the last round over dim(x), with the prior's and that of exact draws."""
+    made = pictures.figure(4.6, 3.2)
+    axis = made.subplots()
+    sizes = [INFORMATIVE, *(INFORMATIVE + m for m in DISTRACTORS)]
+    for method in methods(INFORMATIVE):
+        values = {
+            d: results.at_end("2", method, "mmd")[:SEEDS]
+            if d == INFORMATIVE
+            else results.at_end(NAME, method, "mmd", f"dim(x) = {d}")
+            for d in sizes
+        }
+        means = {d: mean_of(some) for d, some in values.items() if len(some)}
+        if not means:
+            continue
+        x, y = list(means), [mean.value for mean in means.values()]
+        axis.errorbar(
+            x,
+            y,
+            np.nan_to_num([mean.error for mean in means.values()]),
+            color=pictures.colour(method),
+            marker="o",
+            markersize=3.5,
+            linewidth=1.4,
+            capsize=2,
+            label=method,
+        )
+        for d in means:
+            axis.scatter([d] * len(values[d]), values[d], s=7, color=pictures.colour(method), alpha=0.4)
+    for metric, text in (("mmd_prior", "prior"), ("mmd_exact", "exact draws")):
+        level = np.concatenate(
+            [results.at_end(NAME, method, metric) for method in results.methods(NAME)] or [[]]
+        )
+        if len(level):
+            axis.axhline(float(np.mean(level)), color=pictures.GREY, linewidth=1)
+            axis.annotate(
+                text, (0.99, np.mean(level)), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+            )
+    axis.set(xlabel="dim(x)", ylabel="MMD, last round", xticks=sizes)
+    axis.set_ylim(bottom=0)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(frameon=False, loc="center right")
+    pictures.save(made, folder / "figure_3.png")
+    return ["figure_3.png"]

@@ -10,15 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 import aptinfer as apt
+from aptinfer.problems import lotka_volterra
 from aptinfer.problems.lotka_volterra import statistics
 from aptinfer.problems.problem import Problem
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import Round, moments, run_piece, surprise
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "5"
 ROUNDS, SIMULATIONS, SEEDS = 10, 1000, 10
@@ -65,7 +68,7 @@ def problem_of(name: str, method: str, limit: int) -> Problem:
     return replace(
         series,
         simulator=apt.JaxSimulator(simulate, chunk=raw.chunk),
-        observation=np.asarray(statistics(series.observation)),
+        observation=np.asarray(statistics(jnp.asarray(series.observation))),
         observations=None,
     )
 
@@ -93,3 +96,41 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         folder,
         deadline=deadline,
     )
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """One seed's posteriors from series and from statistics; all seeds' marginals, without and with noise."""
+    truth = lotka_volterra.TRUTH
+    names = [rf"$\theta_{j}$" for j in range(1, 5)]
+    shown = ("RNN-APT", "APT, statistics")
+    made = pictures.figure(7.2, 6.2)
+    upper, lower = made.subfigures(2, 1, height_ratios=(1.15, 1))
+    for part, method, letter in zip(upper.subfigures(1, 2), shown, "ab", strict=True):
+        draws = pictures.first_draws(results, NAME, method, "without noise")
+        part.suptitle(f"{letter}  {method}, without noise", fontsize=9)
+        if draws is None:
+            pictures.nothing(part.subplots())
+        else:
+            pictures.pairs(part, {method: draws}, names, truth)
+    axes = lower.subplots(2, 4, sharex="col")
+    for row, (problem, letter) in zip(axes, zip(SERIES, "cd", strict=True), strict=True):
+        for j, axis in enumerate(row):
+            for method in shown:
+                for line in results.last(NAME, method, problem):
+                    mean, sd = (line["metrics"][name][j] for name in ("mean", "std"))
+                    grid = np.linspace(max(mean - 4 * sd, -5), min(mean + 4 * sd, 2), 200)
+                    height = np.exp(-0.5 * ((grid - mean) / sd) ** 2) / sd
+                    axis.plot(grid, height, color=pictures.colour(method), linewidth=0.9, alpha=0.75)
+            axis.axvline(truth[j], color=pictures.TRUTH, linewidth=1)
+            axis.set(yticks=[], xlim=(-5, 2))
+            axis.set_ylim(bottom=0)
+        row[0].set_ylabel(f"{letter}  {problem}", fontsize=9)
+    for axis, name in zip(axes[1], names, strict=True):
+        axis.set_xlabel(name)
+    for method in shown:
+        counts = sorted({len(results.last(NAME, method, problem)) for problem in SERIES})
+        label = f"{method} ({' and '.join(map(str, counts))})"
+        axes[0, 0].plot([], [], color=pictures.colour(method), label=label)
+    pictures.legend(lower, axes[0, 0], columns=2)
+    pictures.save(made, folder / "figure_5.png")
+    return ["figure_5.png"]

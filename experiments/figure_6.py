@@ -17,10 +17,11 @@ import numpy as np
 import aptinfer as apt
 from aptinfer.problems.problem import Problem
 from aptinfer.protocols import Rows
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import Round, moments, run_piece, surprise
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "6"
 ROUNDS, SIMULATIONS, PROBLEMS, AT_ONCE = 10, 1000, 30, 10
@@ -117,3 +118,49 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         deadline=deadline,
         pictured=SHOWN,
     )
+
+
+def as_image(x: np.ndarray) -> np.ndarray:
+    """The paper's colours: red is a + b, green b, blue c."""
+    return np.clip(np.stack([x[0] + x[1], x[1], x[2]], axis=-1), 0, 1)
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """Observations, simulations at draws of the posterior, posteriors, and -log q(theta*) by round."""
+    ended = {line["seed"]: line for line in results.last(NAME, "APT")}
+    shown = [seed for seed in SHOWN if seed in ended]
+    made = pictures.figure(7.2, 2.0 * max(len(shown), 1) + 2.7)
+    upper, lower = made.subfigures(2, 1, height_ratios=(2.0 * max(len(shown), 1), 2.7))
+    if not shown:
+        pictures.nothing(upper.subplots())
+    for part, seed in zip(np.atleast_1d(upper.subfigures(max(len(shown), 1), 1)), shown, strict=False):
+        line = ended[seed]
+        size = QUICK_SIZE if line["rounds"] < ROUNDS else SIZE
+        problem, draws = problem_of(seed, size), results.draws(line)
+        images, posterior = part.subfigures(1, 2, width_ratios=(3.6, 2.4))
+        axes = images.subplots(1, 4)
+        pictured = [problem.observation]
+        if draws is not None:
+            theta = draws[:3]
+            outcomes = problem.simulator(1, Rows(np.arange(3), theta))
+            pictured += [outcome.x for outcome in outcomes]
+        for axis, x in zip(axes, pictured, strict=False):
+            axis.imshow(as_image(np.asarray(x)) / np.max(as_image(np.asarray(x))), interpolation="nearest")
+        for axis in axes:
+            axis.set_axis_off()
+        axes[0].set_title(r"a  $x_o$", fontsize=8)
+        axes[2].set_title(r"b  $x \sim p(x\,|\,\theta),\ \theta \sim q$", fontsize=8)
+        if draws is not None:
+            names = [r"$\log_{10}\mu$", r"$\log_{10}\sigma$", r"$\log_{10}D$"]
+            pictures.pairs(posterior, {"APT": draws}, names, problem.truth, [(-1, 1), (-1, 1), (-6, -5)])
+    left, right = lower.subplots(1, 2, width_ratios=(1.5, 1))
+    pictures.curves(left, results, NAME, "surprise", methods(), label=r"$-\log\, q(\theta^*)$")
+    left.set_title("d", loc="left", fontweight="bold")
+    pictures.legend(lower, left, columns=4)
+    ranks = results.at_end(NAME, "APT", "truth_quantile").ravel()
+    if len(ranks):
+        right.plot(np.sort(ranks), np.arange(1, len(ranks) + 1) / len(ranks), color=pictures.colour("APT"))
+        right.plot([0, 1], [0, 1], color=pictures.GREY, linewidth=0.8)
+    right.set(xlabel=r"rank of $\theta^*$ among draws, APT", ylabel="share of marginals")
+    pictures.save(made, folder / "figure_6.png")
+    return ["figure_6.png"]

@@ -13,10 +13,11 @@ import numpy as np
 
 import aptinfer as apt
 from aptinfer.problems.problem import Problem
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import Round, c2st, mmd, run_piece
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "glm"
 ROUNDS, SIMULATIONS, SEEDS = 5, 5000, 10
@@ -39,7 +40,7 @@ def methods(quick: bool = False) -> dict[str, Any]:
 def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"rounds": ROUNDS, "simulations": SIMULATIONS, "seeds": SEEDS}
     found = []
-    for method in methods():
+    for method in scale.shown(methods()):
         chain = method == "SNL"
         found += scale.pieces(NAME, "glm", method, minutes=9 if chain else 5, single_core=chain, **sizes)
     return found
@@ -63,3 +64,16 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
     return run_piece(
         piece, problem_of, methods(piece.quick)[piece.method], metrics, folder, deadline=deadline
     )
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    made = pictures.figure(6.6, 3.0)
+    first, second = made.subplots(1, 2)
+    pictures.curves(first, results, NAME, "mmd", methods(), label="MMD")
+    first.set_ylim(bottom=0)
+    pictures.dots(second, results, NAME, "c2st", list(methods()))
+    second.set_ylabel("C2ST, last round")
+    second.set_ylim(0.5, 1)
+    pictures.legend(made, first, columns=5)
+    pictures.save(made, folder / "glm.png")
+    return ["glm.png"]

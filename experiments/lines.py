@@ -9,6 +9,7 @@ A line has
     ended                                   whether the run had ended with it: all rounds, or an error
     failed                                  why the run has no such round, where it has none
     seconds                                 since the piece began, when the round had ended
+    seconds_simulating                      of this run's round, where it has simulations
     piece, piece_seconds, at_once           the piece, its length, and how many seeds ran side by side
     device, versions, date
 

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,19 @@ C2ST_DRAWS = 2000
 RUNS = Path("build") / "runs"  # run files of chains, which may take several calls
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Round:
     """A round of a run, as metrics see it."""
 
     problem: Problem
     run: apt.Run
     number: int
-    draws: np.ndarray
+
+    @cached_property
+    def draws(self) -> np.ndarray:
+        """Of its posterior; of a single chain before the last round those that the next round simulated."""
+        chain = isinstance(getattr(self.posterior, "sampler", None), apt.samplers.SingleSlice)
+        return self.posterior.sample(CHAIN_DRAWS if chain and not self.is_last else DRAWS)
 
     @property
     def posterior(self) -> Any:
@@ -47,6 +53,10 @@ class Round:
         return rows.x[(rows.round == self.number) & rows.done]
 
 
+def every_round(run: apt.Run, number: int) -> bool:
+    return True
+
+
 def run_piece(
     piece: Piece,
     problem_of: Callable[[int], Problem],
@@ -57,7 +67,7 @@ def run_piece(
     deadline: float = np.inf,
     pictures: Iterable[int] = (),
     pictured: Iterable[int] = (0,),
-    keep: Callable[[apt.Run, int], bool] = lambda run, number: True,
+    keep: Callable[[apt.Run, int], bool] = every_round,
 ) -> list[Line]:
     """The lines of a piece.
 
@@ -105,41 +115,61 @@ def run_piece(
             return getattr(error, "run", None), str(error).splitlines()[0]
         return run, None
 
-    runs = apt.side_by_side([lambda seed=seed: one(seed) for seed in piece.seeds])
-    seconds = time.monotonic() - began
+    runs = apt.side_by_side([partial(one, seed) for seed in piece.seeds])
     lines = []
     for seed, (run, error) in zip(piece.seeds, runs, strict=True):
-        rounds = run.rounds if run is not None else ()
-        shared = {**about(piece, seed), "piece_seconds": seconds}
-        for finished in rounds:
-            if finished.number not in ended[seed] or not keep(run, finished.number):
-                continue  # an earlier call has measured it
-            complete = finished.complete or finished.number + 1 == piece.rounds
-            line = {
-                **shared,
-                "round": finished.number + 1,
-                "simulations": sum(map(run.plan.size, range(finished.number + 1))),
-                "ended": complete,
-                "notes": {**finished.notes, **_training(finished)},
-                "seconds": ended[seed][finished.number],
-                "metrics": {},
-            }
-            count = DRAWS if complete or not _is_chain(finished.posterior) else CHAIN_DRAWS
-            try:
-                draws = finished.posterior.sample(count)
-                line["metrics"] = metrics(Round(problems[seed], run, finished.number, draws))
-                if seed in pictured and (line["round"] in pictures or complete):
-                    keep_draws(folder, line, draws[:PICTURE_DRAWS])
-            except apt.AptinferError as problem:
-                line["notes"]["not_measured"] = str(problem).splitlines()[0]
-            lines.append(line)
+        found = []
+        if run is not None:
+            kept = [number for number in ended[seed] if number < len(run.rounds) and keep(run, number)]
+            rounds = [Round(problems[seed], run, number) for number in kept]
+            found = [_line(piece, seed, measured, metrics) for measured in rounds]
+            for measured, line in zip(rounds, found, strict=True):
+                line["seconds"] = ended[seed][measured.number]
+                wanted = line["round"] in pictures or measured is rounds[-1]
+                if seed in pictured and wanted and line["metrics"]:
+                    keep_draws(folder, line, measured.draws[:PICTURE_DRAWS])
+            if found:
+                found[-1]["ended"] = error is None and _has_ended(run)
         if error is not None:
-            about_error = {"round": len(rounds) + 1, "simulations": len(rounds) * piece.simulations}
-            about_error |= {"ended": True, "failed": error, "notes": {}, "metrics": {}, "seconds": seconds}
-            lines.append(shared | about_error)
-        if run is None or error is not None or (rounds and lines and lines[-1]["ended"]):
+            found.append(_failure(piece, seed, run, error) | {"seconds": time.monotonic() - began})
+        if found and found[-1]["ended"]:
             _forget(piece, seed)
-    return lines
+        lines += found
+    seconds = time.monotonic() - began
+    return [line | {"piece_seconds": seconds} for line in lines]
+
+
+def _line(piece: Piece, seed: int, measured: Round, metrics: Callable[[Round], dict[str, Any]]) -> Line:
+    """What is known of a round. A posterior that cannot be sampled is noted, and has no metrics."""
+    finished, number = measured.run.rounds[measured.number], measured.number
+    notes: dict[str, Any] = dict(finished.notes)
+    if finished.history is not None:
+        notes |= {"epochs": finished.history.epochs, "best_loss": float(np.mean(finished.history.best_loss))}
+    try:
+        found = metrics(measured)
+    except apt.AptinferError as error:
+        found = {}
+        notes["not_measured"] = str(error).splitlines()[0]
+    return {
+        **about(piece, seed),
+        "round": number + 1,
+        "simulations": sum(map(measured.run.plan.size, range(number + 1))),
+        "ended": False,
+        "notes": notes,
+        "seconds_simulating": finished.seconds_simulating,
+        "metrics": found,
+    }
+
+
+def _failure(piece: Piece, seed: int, run: apt.Run | None, error: str) -> Line:
+    """The line of the round that a run did not finish."""
+    finished = len(run.rounds) if run is not None else 0
+    line = {"round": finished + 1, "simulations": finished * piece.simulations, "ended": True}
+    return about(piece, seed) | line | {"failed": error, "notes": {}, "metrics": {}}
+
+
+def _has_ended(run: apt.Run) -> bool:
+    return run.rounds[-1].complete or len(run.rounds) == run.plan.rounds
 
 
 def about(piece: Piece, seed: int) -> Line:
@@ -168,18 +198,6 @@ def _forget(piece: Piece, seed: int) -> None:
     file = _run_file(piece, seed)
     if file is not None:
         file.unlink(missing_ok=True)
-
-
-def _is_chain(posterior: Any) -> bool:
-    return isinstance(getattr(posterior, "sampler", None), apt.samplers.SingleSlice)
-
-
-def _training(finished: apt.RoundFinished) -> dict[str, Any]:
-    """How the round's training went; nothing, where nothing was trained."""
-    history = finished.history
-    if history is None:
-        return {}
-    return {"epochs": history.epochs, "best_loss": float(np.mean(history.best_loss))}
 
 
 def moments(draws: np.ndarray) -> dict[str, Any]:

@@ -17,10 +17,11 @@ import numpy as np
 import aptinfer as apt
 from aptinfer.problems.mg1 import whiten
 from aptinfer.problems.problem import Problem
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import Round, kde_surprise, moments, run_piece
 from experiments.pieces import Piece, Scale
+from experiments.results import Results
 
 NAME = "mg1"
 ROUNDS, SIMULATIONS, SEEDS = 20, 1000, 10
@@ -42,7 +43,7 @@ def methods(quick: bool = False) -> dict[str, Any]:
 def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"rounds": ROUNDS, "simulations": SIMULATIONS, "seeds": SEEDS}
     found = []
-    for method in methods():
+    for method in scale.shown(methods()):
         chain, variant = method == "SNL", method == "APT, combined loss"
         if not (variant and scale.quick):
             found += scale.pieces(
@@ -82,3 +83,16 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
     return run_piece(
         piece, lambda seed: problem, methods(piece.quick)[piece.method], metrics, folder, deadline=deadline
     )
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    made = pictures.figure(6.6, 3.0)
+    first, second = made.subplots(1, 2)
+    pictures.curves(first, results, NAME, "kde_surprise", methods(), label=r"$-\log\, q(\theta^*)$")
+    pictures.curves(
+        second, results, NAME, "distance", methods(), label=r"median $|\bar x - \bar x_o|$, whitened"
+    )
+    second.set_yscale("log")
+    pictures.legend(made, first, columns=3)
+    pictures.save(made, folder / "mg1.png")
+    return ["mg1.png"]

@@ -58,6 +58,10 @@ class Scale:
     def simulations(self, paper: int, quick: int = 500) -> int:
         return min(paper, quick) if self.quick else paper
 
+    def shown(self, methods: Iterable[str]) -> list[str]:
+        """The methods that are run: in quick runs those that claims are about."""
+        return [name for name in methods if not (self.quick and name.startswith("aptinfer"))]
+
     def groups(self, seeds: int, first: int = FIRST_SEEDS) -> list[tuple[int, ...]]:
         """The paper's seeds, counted from 0, in groups: the first few, then the rest."""
         if self.quick:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 import aptinfer as apt
 from aptinfer.protocols import Rows
-from experiments import settings
+from experiments import pictures, settings
 from experiments.lines import Line
 from experiments.measure import Round, run_piece
 from experiments.pieces import Piece, Scale
+from experiments.results import Mean, Results, mean_of
 
 NAME = "proposition_1"
 ROUNDS, SIMULATIONS, SEEDS = 10, 1000, 10
@@ -55,7 +55,7 @@ def metrics(measured: Round) -> dict[str, Any]:
         # The likelihood is p(theta | x) / p(theta), but for a factor that all atoms share.
         exact = np.asarray(problem.log_likelihood(atoms, outcome.x), np.float64)
         learned = measured.posterior.given(outcome.x).log_prob(atoms) - problem.prior.log_prob(atoms)
-        log_p, log_q = exact - logsumexp(exact), learned - logsumexp(learned)
+        log_p, log_q = (a - np.logaddexp.reduce(a) for a in (exact, learned))
         excess.append(np.sum(np.exp(log_p) * (log_p - log_q)))
         wrong.append(np.var(learned - exact))
         whole.append(np.var(exact))
@@ -73,3 +73,36 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         deadline=deadline,
         pictured=(),
     )
+
+
+def leakage(results: Results, method: str) -> dict[int, Mean]:
+    """The share of mass outside the prior, by round."""
+    found: dict[int, list[float]] = {}
+    for line in results.lines("2"):
+        if line["method"] == method and line["notes"]:
+            found.setdefault(line["round"], []).append(1 - line["notes"].get("acceptance", 1.0))
+    return {number: mean_of(some) for number, some in sorted(found.items())}
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """The excess of the loss, the share of ratios that are wrong, and leakage on SLCP, by round."""
+    made = pictures.figure(7.2, 2.7)
+    first, second, third = made.subplots(1, 3)
+    pictures.curves(first, results, NAME, "excess", methods(), label="excess of the loss, nats")
+    pictures.curves(
+        second, results, NAME, "ratios_wrong", methods(), label="log-ratios: variance unexplained"
+    )
+    for axis in (first, second):
+        if axis.lines:
+            axis.set_yscale("log")
+    for method, label in (("APT", "MAF in theta (paper)"), ("aptinfer default", "aptinfer, latent space")):
+        by_round = leakage(results, method)
+        if by_round:
+            values = [mean.value for mean in by_round.values()]
+            third.plot(list(by_round), values, color=pictures.colour(method), label=label, linewidth=1.4)
+    third.set(xlabel="round", ylabel="mass outside the prior, SLCP", ylim=(-0.03, 1.03))
+    if third.lines:
+        third.legend(frameon=False, fontsize=7)
+    pictures.legend(made, first, columns=2)
+    pictures.save(made, folder / "proposition_1.png")
+    return ["proposition_1.png"]

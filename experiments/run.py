@@ -24,6 +24,7 @@ from queue import SimpleQueue
 from experiments import figures, lines
 from experiments.pieces import Piece, Scale, breadth_first
 
+ROOT = Path(__file__).resolve().parents[1]
 QUICK_OUT = Path("build") / "reproduce"
 RESERVE = 0.15  # of the time allowed: runs end after their round by then, and are measured
 
@@ -63,7 +64,7 @@ def run_here(piece: Piece, folder: Path, deadline: float) -> bool:
 def run_on_cores(pieces: list[Piece], folder: Path, clock: Clock, processes: int) -> bool:
     """Run pieces in processes of their own, each on one core."""
     cores: SimpleQueue[int] = SimpleQueue()
-    for core in sorted(os.sched_getaffinity(0))[-processes:]:
+    for core in available_cores()[-processes:]:
         cores.put(core)
     failed = threading.Event()
 
@@ -72,27 +73,43 @@ def run_on_cores(pieces: list[Piece], folder: Path, clock: Clock, processes: int
         try:
             if not clock.allows(piece):
                 return
-            command = [sys.executable, "-m", "experiments.run", "--out", str(folder)]
+            command = [sys.executable, "-m", "experiments.run", "--out", str(folder), "--core", str(core)]
             command += ["--piece", json.dumps(asdict(piece))]
             if clock.end < float("inf"):
                 command += ["--minutes", f"{clock.minutes:.3f}"]
-            environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-            ended = subprocess.run(["taskset", "-c", str(core), *command], env=environment)
+            paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+            environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+            ended = subprocess.run(command, env=environment)
             if ended.returncode:
                 failed.set()
         finally:
             cores.put(core)
 
-    with ThreadPoolExecutor(processes) as pool:
+    with ThreadPoolExecutor(min(processes, cores.qsize())) as pool:
         list(pool.map(one, pieces))
     return not failed.is_set()
 
 
-def run_all(wanted: list[Piece], folder: Path, minutes: float | None, processes: int) -> bool:
+def available_cores() -> list[int]:
+    """Those that this process may use; where the system does not say, all."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def pin(core: int) -> None:
+    """Keep this process on one core, where the system can: others have theirs."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+
+
+def run_all(wanted: list[Piece], folder: Path, minutes: float | None, processes: int | None) -> bool:
     import jax
 
-    clock = Clock(minutes)
-    on_cores = [piece for piece in wanted if piece.single_core or jax.default_backend() == "cpu"]
+    clock, accelerated = Clock(minutes), jax.default_backend() != "cpu"
+    # An accelerator's pieces need a core or two of their own.
+    processes = processes or max(1, len(available_cores()) - 2 * accelerated)
+    on_cores = [piece for piece in wanted if piece.single_core or not accelerated]
     here = [piece for piece in wanted if piece not in on_cores]
     ended_well = []
     helper = threading.Thread(
@@ -111,12 +128,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="at most so many seeds of each figure")
     parser.add_argument("--minutes", type=float, help="start nothing that would not end in time")
     parser.add_argument("--out", type=Path, help="where lines go (experiments/results, or build/reproduce)")
-    parser.add_argument("--processes", type=int, default=2, help="cores for what belongs on cores")
+    parser.add_argument(
+        "--processes", type=int, help="cores for what belongs on cores; by default nearly all"
+    )
     parser.add_argument("--only", default="", help="pieces whose name contains this")
     parser.add_argument("--list", action="store_true", help="show what is left to run")
     parser.add_argument("--piece", help=argparse.SUPPRESS)
+    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.piece:
+        if options.core is not None:
+            pin(options.core)
         entries = json.loads(options.piece)
         piece = Piece(**entries | {"seeds": tuple(entries["seeds"])})
         sys.exit(not run_here(piece, options.out, Clock(options.minutes).deadline))

@@ -19,7 +19,7 @@ import aptinfer as apt
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "average": 0.0, "warmup": 0, "drops": 0, "hurry": False}
 
 
-QUICK_EPOCHS = 60  # of a round at most, in quick runs
+QUICK_EPOCHS = 40  # of a round at most, in quick runs
 
 
 def trainer(epochs: int, *, learning_rate: float = 1e-3, clip: float = 0.1, **others: Any) -> apt.Trainer:

@@ -12,7 +12,7 @@ from aptinfer import adam
 pytestmark = pytest.mark.usefixtures("strict")
 
 SIZE, STEPS, CLIP = 7, 40, 5.0
-DECAY = np.float32(0.1 * (np.arange(SIZE) % 2))
+DECAY = (0.1 * (np.arange(SIZE) % 2)).astype(np.float32)
 BAD = 11  # the number of a step that is not finite
 
 

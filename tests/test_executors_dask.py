@@ -92,6 +92,39 @@ def test_a_guard_ends_what_hangs_or_crashes(client):
     assert [statuses[i] for i in range(5)] == expected
 
 
+class Cut(Exception):  # noqa: N818
+    """Ends a run from a listener."""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        apt.SMCABC(particles=20),
+        pytest.param(
+            apt.APT(estimator=apt.MDN(2), trainer=apt.Trainer(epochs=20)), marks=pytest.mark.slow, id="APT"
+        ),
+    ],
+)
+def test_a_run_on_a_cluster_is_kept_as_one_here(client, tmp_path, method):
+    settings = {"method": method, "rounds": 3, "simulations": 60, "progress": False}
+    problem = worker_models.noisy, apt.box([0, 0], [1, 1]), [0.5, 0.5]
+    plain, path = apt.infer(*problem, **settings), tmp_path / "run.apt"
+
+    def cut(event):
+        if isinstance(event, apt.Simulated) and event.number == 1:
+            raise Cut
+
+    with pytest.raises(Cut):
+        apt.infer(*problem, file=path, executor=apt.Dask(client), listen=cut, **settings)
+    for run in (
+        apt.resume(path, worker_models.noisy, executor=apt.Dask(client), progress=False),
+        apt.open(path),
+    ):
+        for a, b in zip(plain.simulations, run.simulations, strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+        np.testing.assert_array_equal(plain.posterior.sample(50), run.posterior.sample(50))
+
+
 @pytest.mark.slow
 def test_same_bits_on_a_cluster(client):
     from test_executors import COMPILED, LIGHT

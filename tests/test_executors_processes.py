@@ -141,6 +141,51 @@ def test_a_simulator_that_prints_and_reads_disturbs_nothing(pool, capfd):
     assert captured.out == ""
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_of_a_simulator_that_comes_back_too_sends_nothing(pool):
+    def forked(rng, theta):
+        os.fork()
+        return theta + rng.standard_normal(2)
+
+    some = Rows(np.arange(30), np.zeros((30, 2)))
+    outcomes = list(pool(as_simulator(forked), SEED, some))
+    assert sorted(o.index for o in outcomes) == list(range(30)), "every row once"
+    for one, other in zip(
+        sorted(outcomes, key=lambda outcome: outcome.index),
+        apt.Inline()(as_simulator(worker_models.noisy), SEED, some),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one.x, other.x)
+
+
+def test_a_simulator_that_tidies_up_the_temporary_folder_disturbs_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def tidy(rng, theta):
+        import shutil
+
+        for name in os.listdir(tmp_path):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        if theta[0] == 3:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return theta
+
+    some = Rows(np.arange(8), np.arange(8.0)[:, None])
+    outcomes = apt.Processes(2, timeout=20)(as_simulator(tidy), SEED, some)
+    assert [o.index for o in outcomes if o.status is not Status.DONE] == [3]
+
+
+def test_of_an_endless_traceback_both_ends_are_kept(pool):
+    def verbose(rng, theta):
+        raise ValueError("x" * 1_000_000 + " at the end")
+
+    for executor in (apt.Inline(), pool):
+        (outcome,) = executor(as_simulator(verbose), SEED, Rows(np.arange(1), np.zeros((1, 1))))
+        assert len(outcome.reason) < 11_000
+        assert outcome.reason.startswith("Traceback")
+        assert outcome.reason.endswith("at the end\n")
+
+
 def pids(executor, n=8):
     def where(rng, theta):
         time.sleep(0.03)

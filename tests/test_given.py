@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import aptinfer as apt
+from aptinfer import given
+from aptinfer.storage.runfile import RunFile
 
 NOISE, X_O = 0.4, np.array([0.9, -0.3])
 PRIOR = apt.gaussian([0.0, 0.0], np.eye(2))
@@ -72,14 +74,95 @@ def test_draws_of_the_prior_are_a_first_round():
     assert spread < 3 * np.sqrt(3 / 900)
 
 
+SMALL = apt.APT(loss=apt.Atomic(5), estimator=apt.MDN(1), trainer=apt.Trainer(epochs=5))
+
+
 def test_a_run_with_a_file_keeps_them(tmp_path):
-    method = apt.APT(loss=apt.Atomic(5), estimator=apt.MDN(1), trainer=apt.Trainer(epochs=5))
     settings = {"rounds": 2, "simulations": 50, "simulations_done": made_elsewhere(60)}
-    plain = infer(method, **settings)
-    kept = infer(method, file=tmp_path / "given.apt", **settings)
+    plain = infer(SMALL, **settings)
+    kept = infer(SMALL, file=tmp_path / "given.apt", **settings)
     np.testing.assert_array_equal(plain.posterior.sample(20), kept.posterior.sample(20))
     again = apt.open(tmp_path / "given.apt")
     for a, b in zip(plain.simulations, again.simulations, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+class Cut(Exception):  # noqa: N818
+    """Ends a run from within."""
+
+
+def with_x(theta, x, row, value):
+    return theta, np.concatenate([x[:row], [value], x[row + 1 :]])
+
+
+def test_a_run_that_was_begun_with_other_rows_is_refused(tmp_path):
+    path, (theta, x) = tmp_path / "given.apt", with_x(*made_elsewhere(60), 7, [np.nan, 0])
+    settings = {"rounds": 1, "simulations": 50}
+    plain = infer(SMALL, simulations_done=(theta, x), **settings)
+
+    def cut(event):
+        if isinstance(event, apt.Trained):
+            raise Cut
+
+    with pytest.raises(Cut):
+        infer(SMALL, file=path, simulations_done=(theta, x), listen=cut, **settings)
+    others = {
+        r"theta of row 0 is \[.*\] in the file, \[.*\] now": (theta[::-1], x),
+        r"x of row 59 is \[.*\] in the file, \[0. 0.\] now": with_x(theta, x, 59, [0, 0]),
+        r"x of row 7 is that of a failure in the file, \[1. 2.\] now": with_x(theta, x, 7, [1, 2]),
+        r"x of row 3 is \[.*\] in the file, that of a failure now": with_x(theta, x, 3, [np.nan, 0]),
+        r"simulations_done.rows: 60 in the file, 59 now": (theta[:-1], x[:-1]),
+        r"simulations_done.from_prior: False in the file, True now": apt.Done(theta, x, from_prior=True),
+        r"simulations_done.rows: 60 in the file, nothing now": None,
+    }
+    for difference, done in others.items():
+        with pytest.raises(apt.RunFileError, match=difference):
+            infer(SMALL, file=path, simulations_done=done, **settings)
+    carried_on = infer(SMALL, file=path, simulations_done=(theta, x), **settings)
+    np.testing.assert_array_equal(plain.posterior.sample(20), carried_on.posterior.sample(20))
+
+
+@pytest.mark.parametrize("moment", ["plan", "record"])
+def test_rows_that_a_crash_kept_out_of_the_file_are_not_simulated(tmp_path, monkeypatch, moment):
+    path, done = tmp_path / "given.apt", with_x(*made_elsewhere(60), 7, [np.nan, 0])
+    settings = {"rounds": 1, "simulations": 50, "simulations_done": done}
+    plain = infer(SMALL, **settings)
+
+    def cut(*_):
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"aptinfer.storage.runfile.RunFile.{moment}", cut)
+        with pytest.raises(Cut):
+            infer(SMALL, file=path, **settings)
+    with pytest.raises(apt.RunFileError, match=r"before the 60 simulations made elsewhere were in its file"):
+        apt.resume(path, simulator)
+    kept = infer(SMALL, file=path, **settings)
+    np.testing.assert_array_equal(plain.simulations.x, kept.simulations.x)
+    np.testing.assert_array_equal(plain.posterior.sample(20), kept.posterior.sample(20))
+    assert len(apt.resume(path, simulator, progress=False).rounds) == 1
+
+
+def test_taking_them_over_can_be_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(given, "AT_ONCE", 20)
+    method = apt.APT(loss=apt.Atomic(5), estimator=apt.MDN(1), trainer=apt.Trainer(epochs=2))
+    settings = {"rounds": 1, "simulations": 20, "simulations_done": made_elsewhere(60)}
+    path, record, calls = tmp_path / "given.apt", RunFile.record, []
+
+    def interrupted(self, outcomes):
+        calls.append(len(outcomes))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        record(self, outcomes)
+
+    monkeypatch.setattr(RunFile, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        infer(method, file=path, **settings)
+    CALLS.clear()
+    run = infer(method, file=path, **settings)
+    assert calls[:4] == [20, 20, 20, 20]
+    assert len(CALLS) == 20
+    for a, b in zip(infer(method, **settings).simulations, run.simulations, strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -1,6 +1,7 @@
 """Runs side by side give what they give alone, and no run disturbs another."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,15 @@ def simulator(rng, theta):
     return theta + 0.3 * rng.standard_normal(theta.shape)
 
 
-def run_of(seed, *, x_o=(0.5, -0.5), rounds=2, trainer=SMALL, model=simulator):
+def run_of(seed, *, x_o=(0.5, -0.5), rounds=2, trainer=SMALL, model: Any = simulator):
     method = apt.APT(loss=apt.Atomic(), estimator=apt.MDN(1), embedding=apt.MLP((8,)), trainer=trainer)
     return apt.infer(
         model, PRIOR, x_o, method=method, rounds=rounds, simulations=100, seed=seed, progress=False
     )
+
+
+def histories(run) -> list[Any]:
+    return [finished.history for finished in run.rounds]
 
 
 def test_runs_side_by_side_equal_runs_alone():
@@ -28,10 +33,10 @@ def test_runs_side_by_side_equal_runs_alone():
     calls = [partial(run_of, 0), partial(run_of, 1, x_o=(1.0, 1.0)), partial(run_of, 2, rounds=1)]
     for together, alone in zip(apt.side_by_side(calls), [call() for call in calls], strict=True):
         assert len(together.rounds) == len(alone.rounds)
-        for one, other in zip(together.rounds, alone.rounds, strict=True):
-            assert one.history.epochs == other.history.epochs
-            np.testing.assert_allclose(one.history.training_loss, other.history.training_loss, atol=2e-4)
-            np.testing.assert_allclose(one.history.validation_loss, other.history.validation_loss, atol=2e-4)
+        for one, other in zip(histories(together), histories(alone), strict=True):
+            assert one.epochs == other.epochs
+            np.testing.assert_allclose(one.training_loss, other.training_loss, atol=2e-4)
+            np.testing.assert_allclose(one.validation_loss, other.validation_loss, atol=2e-4)
         draws = together.posterior.sample(50, seed=0), alone.posterior.sample(50, seed=0)
         np.testing.assert_allclose(*draws, atol=5e-3)
 
@@ -39,7 +44,7 @@ def test_runs_side_by_side_equal_runs_alone():
 def test_runs_that_stop_at_different_epochs_do_not_disturb_each_other():
     patient = [partial(run_of, seed, rounds=1, trainer=apt.Trainer(batch=50, patience=3)) for seed in (3, 4)]
     together, alone = apt.side_by_side(patient), [call() for call in patient]
-    epochs = [[run.rounds[0].history.epochs for run in runs] for runs in (together, alone)]
+    epochs = [[histories(run)[0].epochs for run in runs] for runs in (together, alone)]
     assert epochs[0][0] != epochs[0][1], "the test needs runs of unequal length"
     np.testing.assert_allclose(epochs[0], epochs[1], rtol=0.2)  # rounding may move a stop by a few epochs
 
@@ -78,7 +83,7 @@ def test_ctrl_c_leaves_every_run_with_its_finished_rounds(monkeypatch):
 
 def test_calls_must_be_functions():
     with pytest.raises(TypeError, match="functions without arguments"):
-        apt.side_by_side([3])
+        apt.side_by_side([3])  # pyright: ignore[reportArgumentType]
 
 
 def test_side_by_side_within_side_by_side_is_refused():

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from math import erf, sqrt
 
 import numpy as np
 
@@ -40,6 +41,28 @@ def misbehaving(rng, theta):
     if kind == 2:
         raise ValueError("no equilibrium")
     return np.full(2, np.nan) if kind == 3 else noisy(rng, theta)
+
+
+NOISE, EDGE, MOST = 0.5, 0.78, 0.23  # N(0, 1) is beyond EDGE with probability 0.22
+
+
+def kind_of_trouble(rng, theta):
+    """Which of four ways to fail; 4: none. The chance of each rises from 0 to MOST where theta[0] is EDGE."""
+    chance = MOST * 0.5 * (1 + erf(8 * (theta[0] - EDGE) / sqrt(2)))
+    return int(min(rng.uniform() / max(chance, 1e-9), 4))
+
+
+def troubled(rng, theta):
+    """Hangs, crashes, raises or returns NaN, 5 % of N(0, I) each; otherwise theta and noise."""
+    kind = kind_of_trouble(rng, theta)
+    if kind == 0:
+        time.sleep(1000)
+    if kind == 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == 2:
+        raise ValueError(f"no equilibrium at theta = {theta}")
+    x = theta + NOISE * rng.standard_normal(2)
+    return x * np.nan if kind == 3 else x
 
 
 class Diary:

@@ -46,6 +46,7 @@ _WHERE = {
     "RejectionABC": "methods.rejection_abc",
     "SyntheticLikelihood": "methods.synthetic_likelihood",
     "TSNPE": "methods.snpe_b",
+    "Recipe": "methods.recipe",
     "distil": "methods.distil",
     "WeightUncertainty": "methods.weight_uncertainty",
     "Atomic": "methods.losses",
@@ -89,6 +90,7 @@ _WHERE = {
     "RoundStarted": "sequential",
     "Simulated": "sequential",
     "Trained": "sequential",
+    "WarmedUp": "overlap",
     "RoundFinished": "sequential",
     # what can go wrong
     "AptinferError": "errors",
@@ -146,6 +148,7 @@ if TYPE_CHECKING:
     from aptinfer.methods.losses import Combined as Combined
     from aptinfer.methods.losses import GaussianProposal as GaussianProposal
     from aptinfer.methods.losses import MixtureProposal as MixtureProposal
+    from aptinfer.methods.recipe import Recipe as Recipe
     from aptinfer.methods.rejection_abc import RejectionABC as RejectionABC
     from aptinfer.methods.smc_abc import SMCABC as SMCABC
     from aptinfer.methods.snl import SNL as SNL
@@ -155,6 +158,7 @@ if TYPE_CHECKING:
     from aptinfer.methods.snre import SNRE as SNRE
     from aptinfer.methods.synthetic_likelihood import SyntheticLikelihood as SyntheticLikelihood
     from aptinfer.methods.weight_uncertainty import WeightUncertainty as WeightUncertainty
+    from aptinfer.overlap import WarmedUp as WarmedUp
     from aptinfer.posteriors import ParticlePosterior as ParticlePosterior
     from aptinfer.posteriors import Posterior as Posterior
     from aptinfer.posteriors.loading import load_posterior as load_posterior

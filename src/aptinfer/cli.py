@@ -1,9 +1,9 @@
 """The command line: `aptinfer run model.py`, then `status`, `resume` and `sample`.
 
 A model is a plain Python file that defines `simulator`, `prior` and `x_o`, and optionally `method`, `rounds`,
-`simulations`, `seed`, `max_failed`, `stop` and `executor`. Mistakes are answered in a sentence, not with a
-traceback; `--debug` shows it. Exit codes: 0 done, 1 the run failed, 2 a mistake in the call or in the model,
-130 interrupted.
+`simulations`, `seed`, `max_failed`, `stop`, `executor` and `overlap`. Mistakes are answered in a sentence,
+not with a traceback; `--debug` shows it. Exit codes: 0 done, 1 the run failed, 2 a mistake in the call or in
+the model, 130 interrupted.
 
 JAX is loaded by the commands that need it, not for help or `status`.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 NEEDED = ("simulator", "prior", "x_o")
-OPTIONAL = ("method", "rounds", "simulations", "seed", "max_failed", "stop", "executor")
+OPTIONAL = ("method", "rounds", "simulations", "seed", "max_failed", "stop", "executor", "overlap")
 
 
 class Mistake(Exception):  # noqa: N818
@@ -78,7 +78,7 @@ def resume(options: argparse.Namespace) -> int:
     import aptinfer as apt
 
     model = _model(options.model)
-    settings = {name: model[name] for name in ("stop", "executor", "max_failed") if name in model}
+    settings = {name: model[name] for name in ("stop", "executor", "overlap", "max_failed") if name in model}
     settings |= _flags(options)
     for name in ("prior", "method"):  # passed only where they cannot be read from the file
         if name in model and _needed(options.file, name):

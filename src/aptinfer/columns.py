@@ -17,11 +17,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aptinfer.scaling import Scaling, fit_scaling
+from aptinfer.scaling import Scaling, fit_scaling, in_blocks
 
 MOST = 256  # numbers in x: beyond, a density over all of them is out of reach
 REPEATED = 0.2  # share of rows that may repeat another's value
 CLEARLY = 0.1  # nats per row by which logarithms must fit a normal better
+
+
+class NoDensityError(ValueError):
+    """x, or an entry of it, has no density."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +85,14 @@ class Columns:
 
     def rows(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Simulations for training, (rows, size): whole numbers with their noise, equal for equal `rng`."""
-        flat = np.asarray(x, np.float64).reshape(len(x), -1)[:, self.kept]
-        if self.whole.any():
-            flat[:, self.whole] += rng.uniform(-0.5, 0.5, (len(x), int(self.whole.sum())))
-        return self.scaling(self._levelled(flat))
+        rows, first = np.empty((len(x), self.size), np.float32), 0
+        for block in in_blocks(x):
+            flat = np.asarray(block, np.float64).reshape(len(block), -1)[:, self.kept]
+            if self.whole.any():
+                flat[:, self.whole] += rng.uniform(-0.5, 0.5, (len(block), int(self.whole.sum())))
+            rows[first : first + len(block)] = self.scaling(self._levelled(flat))
+            first += len(block)
+        return rows
 
     def _levelled(self, flat: np.ndarray) -> np.ndarray:
         """Logarithms where they are wanted; the smallest possible number for what is not positive."""
@@ -154,7 +162,7 @@ def _refuse_repeated(flat: np.ndarray, asked: np.ndarray, event: tuple[int, ...]
     if len(bad):
         place = int(bad[0])
         values, counts = np.unique(flat[:, place], return_counts=True)
-        raise ValueError(
+        raise NoDensityError(
             f"{method} learns the density of x, and entry {_entry(place, event)} has none: "
             f"{100 * repeated[place]:.0f} % of its values repeat others, the value "
             f"{values[counts.argmax()]:g} {counts.max()} times in {len(flat)} simulations. Use apt.APT(), "

@@ -58,16 +58,20 @@ def run_path(file: object) -> Path:
         raise ValueError(f"file must be the path of a run file, such as 'model.apt'; {path} is a folder.")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"file: the folder {path.absolute().parent} does not exist. Make it first.")
-    return path.absolute()
+    return Path(os.path.realpath(path))  # by whatever link it is reached, it has one writer
 
 
-def begin(file: object, problem: Problem, method: Any, plan: Plan) -> RunFile:
-    """The file of a new run, or of the same one, begun before."""
+def begin(
+    file: object, problem: Problem, method: Any, plan: Plan, given: Mapping[str, Any] | None = None
+) -> RunFile:
+    """The file of a new run, or of the same one, begun before; `given` describes rows made elsewhere."""
     path = run_path(file)
     _check_can_be_kept(method)
     prior, simulator = problem.frame.prior, problem.simulator
     assert simulator is not None
-    written = specification(prior, method, problem.observation, simulator, plan.seed, may_stop=plan.may_stop)
+    written = specification(
+        prior, method, problem.observation, simulator, plan.seed, may_stop=plan.may_stop, given=given
+    )
     yours = passed_again(method, problem.observation.shape)
     create_or_compare(path, written, written_plan(plan))
     return _opened(path, {"frame": problem.frame}, yours)

@@ -17,6 +17,8 @@ from aptinfer.durable import (
     written_plan,
 )
 from aptinfer.executors import as_executor
+from aptinfer.given import check_all_there
+from aptinfer.overlap import check_overlap
 from aptinfer.protocols import Executor
 from aptinfer.run import Run, carry_on
 from aptinfer.sequential import FEWEST_ROWS, Event, Plan, RoundFinished, as_seen_by, more_prior_draws
@@ -34,6 +36,7 @@ def resume(
     rounds: int | None = None,
     simulations: int | None = None,
     max_failed: float | None = None,
+    overlap: bool = False,
     stop: Callable[[RoundFinished], bool] | None = None,
     listen: Callable[[Event], None] | None = None,
     progress: bool = True,
@@ -53,6 +56,7 @@ def resume(
         simulations: of every round that has not begun. For a method with a single round: of that round, to
             which the missing ones are added before it is learned from again.
         max_failed: another share than the run was begun with.
+        overlap: as for `apt.infer`; the bits are then others than without an interruption.
 
     Raises:
         RunFileError: the file cannot be used, or is of another run; the message shows the difference.
@@ -74,12 +78,15 @@ def resume(
         )
     if hasattr(kept.method, "check_run"):
         kept.method.check_run(plan.rounds, plan.simulations, kept.observation)
+    overlap = check_overlap(overlap, executor, kept.method)
     enable_compilation_cache()
     problem = as_seen_by(kept.method, kept.frame, found, kept.observation, missing=kept.missing)
     with writer_of(file, kept) as store:
+        check_all_there(store, kept.written.get("simulations_done"))
         if plan != kept.plan:
             store.set_plan(written_plan(plan))
         _add_rows(store, kept, plan)
+        plan = plan._replace(overlap=overlap)
         return carry_on(problem, kept.method, plan, store, executor, progress, stop, listen)
 
 

@@ -60,16 +60,20 @@ def training_rows(
     capacity: int,
     validates: Callable[[np.ndarray], np.ndarray],
     contrasts: bool,
+    ended: np.ndarray | None = None,
     rng: np.random.Generator,
 ) -> TrainingRows:
     """A run's rows, padded to `capacity`, as NumPy arrays that a device can take.
 
     The x of a row that is not `done` is never used, but must be finite, so that its gradient is too before it
     is masked; x may already be padded. `weights` belong to weighted losses, one per row; `validates` says by
-    their numbers which rows are held back; `rng` orders the validation candidates.
+    their numbers which rows are held back; `ended` which of them have an outcome, if not all have; `rng`
+    orders the validation candidates.
     """
     index = np.arange(len(simulations.done))
-    usable = index if contrasts else index[simulations.done]
+    usable = index[simulations.done]
+    if contrasts:
+        usable = index if ended is None else index[ended]
     held_back = validates(usable)
     train, validation = usable[~held_back], rng.permutation(usable[held_back])
 

@@ -20,9 +20,11 @@ from aptinfer.convoy import lane
 from aptinfer.durable import begin
 from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
-from aptinfer.given import as_done, begin_with
+from aptinfer.given import as_done, begin_with, described
 from aptinfer.methods.apt import APT
 from aptinfer.methods.learning import with_embedding
+from aptinfer.methods.recipe import Recipe, rounds_of
+from aptinfer.overlap import check_overlap
 from aptinfer.posteriors import Posterior
 from aptinfer.posteriors.base import check_observation
 from aptinfer.priors import as_prior
@@ -39,11 +41,12 @@ from aptinfer.sequential import (
     state_of,
     step,
 )
+from aptinfer.sharding import check_devices
 from aptinfer.simulators import as_simulator
 from aptinfer.storage.runfile import RunFile
 from aptinfer.store import MemoryStore
 
-USUAL_ROUNDS = 10
+USUAL_ROUNDS, USUAL_SIMULATIONS = 10, 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +109,8 @@ def infer(
     *,
     method: Any = None,
     rounds: int | None = None,
-    simulations: int = 1000,
+    simulations: int | None = None,
+    budget: int | None = None,
     seed: int = 0,
     missing: bool = False,
     progress: bool = True,
@@ -114,6 +118,7 @@ def infer(
     file: str | os.PathLike | None = None,
     executor: Executor | concurrent.futures.Executor | None = None,
     max_failed: float = 1.0,
+    overlap: bool = False,
     stop: Callable[[RoundFinished], bool] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> Run:
@@ -124,10 +129,13 @@ def infer(
             `apt.JaxSimulator`, `apt.CommandSimulator`.
         prior: `apt.Prior`, `apt.box`, `apt.gaussian`, or an object with `sample` and `log_prob`.
         x_o: the observation, of the shape the simulator returns.
-        method: `apt.APT()` (default) or another method.
+        method: `apt.APT()` (default; with `budget=`, `apt.Recipe()`) or another method.
         rounds: how often to propose, simulate and learn; 10 by default, 1 for one-round methods, 500 for
             `apt.SyntheticLikelihood`.
-        simulations: simulations per round.
+        simulations: simulations per round, 1000 by default.
+        budget: simulations in all, in place of `rounds` and `simulations`: how to spend them, and on what
+            method if none is given, is chosen by what did best in measurements. The plan is shown at the
+            start, and kept in `run.plan` and `run.method`.
         seed: equal seeds give equal results.
         missing: NaN in x and x_o stands for an entry that is missing, or for the padding of a series or set
             that is shorter than others. Otherwise NaN is a failed simulation.
@@ -140,6 +148,10 @@ def infer(
         executor: where simulations run: `apt.Inline()`, in this process (default), `apt.Processes()`,
             `apt.Dask()`, or a pool of `concurrent.futures`. Results do not depend on it.
         max_failed: the share of a round's simulations that may fail; more end the run with an error.
+        overlap: begin to train while simulations still arrive, for simulators that are slower than training.
+            A round's training then starts from a warm-up on the rows that came before the last. It needs an
+            `executor` that simulates elsewhere. How far the warm-up comes depends on the clock: results are
+            as good, but equal seeds no longer give equal bits, nor do resumed runs.
         stop: asked after every round; true ends the run early.
         listen: told of every event of the run.
 
@@ -154,7 +166,8 @@ def infer(
         >>> run.posterior.sample(100).shape
         (100, 2)
     """
-    method = APT() if method is None else method
+    if method is None:
+        method = APT() if budget is None else Recipe()
     if isinstance(method, type) or not hasattr(method, "settled"):
         raise TypeError(f"method must be a method such as apt.APT() or apt.NPE(); got {method!r}.")
     executor = as_executor(executor)
@@ -162,8 +175,7 @@ def infer(
     optional_function("listen", listen, "print")
     prior = as_prior(prior)
     simulator = as_simulator(simulator, missing=_missing(missing, method)).named(prior.names)
-    usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
-    rounds = positive_int("rounds", usual if rounds is None else rounds)
+    rounds, simulations = _sizes(method, rounds, simulations, budget)
     if method.one_round and rounds > 1:
         raise ValueError(
             f"rounds={rounds}: {type(method).__name__} is a one-round method. Use method=apt.APT(), "
@@ -179,6 +191,7 @@ def infer(
     if only_given and rounds > 1:
         raise ValueError(f"simulations=0 leaves nothing to simulate in {rounds} rounds: give rounds=1.")
     plan = Plan(rounds, simulations, whole_seed(seed), stop is not None, share("max_failed", max_failed))
+    plan = plan._replace(overlap=check_overlap(overlap, executor, method))
     observation = check_observation("x_o", x_o, None, missing=missing)
     frame = method.space.frame(prior, simulator.dtype)
     method = method.settled(frame)
@@ -191,7 +204,10 @@ def infer(
 
     enable_compilation_cache()
     rows = plan.capacity + (len(done.theta) if done else 0)
-    with nullcontext(MemoryStore(rows)) if file is None else begin(file, problem, method, plan) as store:
+    given = None if done is None else described(done)
+    with (
+        nullcontext(MemoryStore(rows)) if file is None else begin(file, problem, method, plan, given)
+    ) as store:
         if done is not None:
             begin_with(store, done, problem, plan)
         return carry_on(problem, method, plan, store, executor, progress, stop, listen)
@@ -208,11 +224,12 @@ def carry_on(
     listen: Callable[[Event], None] | None,
 ) -> Run:
     """A run from where its store stands to its end. `method` is settled."""
+    check_devices(getattr(getattr(method, "trainer", None), "devices", None))
     state, finished = state_of(store)
     plan = plan._replace(begun=store.sizes())
     # A rule that was asked before is asked again, so that it knows what it knew.
     ended = [last.complete or bool(stop and stop(last)) for last in finished]
-    with held(executor), display(plan, enabled=progress and lane() is None) as show:
+    with held(executor), display(plan, method, enabled=progress and lane() is None) as show:
 
         def tell(event: Event) -> None:
             show(event)
@@ -238,6 +255,20 @@ def carry_on(
                 error.add_note(f"The {len(finished)} rounds finished before are kept in this error's `run`.")
             raise
     return Run(problem, method, plan, tuple(finished), store)
+
+
+def _sizes(method: Any, rounds: int | None, simulations: int | None, budget: int | None) -> tuple[int, int]:
+    """Rounds and simulations per round."""
+    if budget is not None:
+        if rounds is not None or simulations is not None:
+            raise ValueError(
+                f"budget={budget!r} stands in place of rounds= and simulations=, which it is divided into: "
+                f"leave those out, or give them without a budget."
+            )
+        return rounds_of(budget, one_round=method.one_round, least=FEWEST_ROWS)
+    usual = 1 if method.one_round else getattr(method, "usual_rounds", USUAL_ROUNDS)
+    rounds = positive_int("rounds", usual if rounds is None else rounds)
+    return rounds, USUAL_SIMULATIONS if simulations is None else simulations
 
 
 def _missing(missing: object, method: Any) -> bool:

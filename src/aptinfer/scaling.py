@@ -1,9 +1,12 @@
 """Robust standardisation of x, fixed after the first round and applied on the host in float64: data such as
 1e8 +- 1 keep their digits before they become the float32 numbers that networks see."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from aptinfer import scratch
 
 ENTRIES = 2**22  # of x that are in float64 at once: 32 MiB
 FEWEST_ROWS = 1000  # that statistics are made of, however large x is
@@ -25,15 +28,17 @@ class Scaling:
         """One x or several, as float32. NaN, which stands for missing data, stays NaN.
 
         Several are scaled block by block, so that they are never all held in float64; with `rows`, there are
-        at least so many of them, the rest zeros that take no memory until they are touched.
+        at least so many of them, the rest zeros that take no memory until they are touched. Of x in a scratch
+        file the result is in one too.
         """
         if x.ndim == self.centre.ndim:
             return self._scaled(x)
-        scaled = aligned_zeros((max(rows, len(x)), *x.shape[1:]))
-        step = max(1, ENTRIES // max(1, x[:1].size))
-        for first in range(0, len(x), step):
-            block = slice(first, first + step)
-            scaled[: len(x)][block] = self._scaled(x[block])
+        shape = (max(rows, len(x)), *x.shape[1:])
+        scaled = scratch.zeros_beside(x, shape, np.float32) if scratch.is_on_disk(x) else aligned_zeros(shape)
+        first = 0
+        for block in in_blocks(x):
+            scaled[first : first + len(block)] = self._scaled(block)
+            first += len(block)
         return scaled
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
@@ -41,6 +46,12 @@ class Scaling:
         size = np.maximum(np.abs(u), LINEAR_UP_TO)
         far = np.sign(u) * LINEAR_UP_TO * (1 + np.log(size / LINEAR_UP_TO))
         return np.where(size > LINEAR_UP_TO, far, u).astype(np.float32)
+
+
+def in_blocks(x: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows of x, so few at once that they may be held in float64; at least one block."""
+    step = max(1, ENTRIES // max(1, x[:1].size))
+    return (x[first : first + step] for first in range(0, max(len(x), 1), step))
 
 
 def aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:

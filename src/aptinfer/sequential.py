@@ -7,7 +7,7 @@ Nothing is printed here. Whoever wants to know what happens listens to the event
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from aptinfer.errors import SimulationError
 from aptinfer.estimators.missing import is_masked
 from aptinfer.keys import Key
 from aptinfer.methods.learning import Task
+from aptinfer.overlap import WarmedUp, WarmUp
 from aptinfer.posteriors.base import Posterior, check_observation
 from aptinfer.proposals import FromPrior
 from aptinfer.protocols import Draws, Executor, Outcome, Rows, Status, Store, Tally, batched
@@ -59,6 +60,7 @@ class Plan(NamedTuple):
     may_stop: bool = False  # a rule may end the run after any round
     max_failed: float = 1.0  # share of a round's simulations that may fail
     begun: tuple[int, ...] = ()  # simulations of the rounds begun before, which may have had another number
+    overlap: bool = False  # training may begin while simulations still arrive
 
     def size(self, number: int) -> int:
         """Simulations of round `number`."""
@@ -114,7 +116,7 @@ class RoundFinished:
     complete: bool = False
 
 
-Event = RoundStarted | Simulated | Trained | RoundFinished
+Event = RoundStarted | Simulated | WarmedUp | Trained | RoundFinished
 Listener = Callable[[Event], None]
 
 
@@ -161,7 +163,6 @@ def step(
         proposal = method.propose(state.posterior, number)
     size = plan.size(number)
     rows = store.plan(number, lambda: proposal.draw(root.child(_THETA, number), size))
-    tally = _simulate(problem, plan, executor, store, listen, number, rows)
     task = Task(
         frame=problem.frame,
         observation=problem.observation,
@@ -176,6 +177,15 @@ def step(
         listen=lambda progress: listen(Trained(number, progress)),
         missing=problem.missing,
     )
+    if plan.overlap and len(rows.index):
+        with WarmUp(method, task, state.memory, store) as warm_up:
+            tell = _telling(warm_up, listen)
+            tally = _simulate(problem, plan, executor, store, tell, number, rows)
+        for news in warm_up.news():
+            listen(news)
+        task = replace(task, head_start=warm_up.weights)
+    else:
+        tally = _simulate(problem, plan, executor, store, listen, number, rows)
     learned = method.learn(task, state.memory)
     kinds = {status: n for status, n in tally.endings.items() if status is not Status.DONE}
     shares = {f"share_{status.value}": n / size for status, n in kinds.items()}
@@ -186,6 +196,19 @@ def step(
     store.close_round(finished, learned.memory)
     listen(finished)
     return State(number + 1, learned.posterior, learned.memory), finished
+
+
+def _telling(warm_up: WarmUp, listen: Listener) -> Listener:
+    """A listener that also tells a warm-up what has arrived, and others what it has learned."""
+
+    def tell(event: Event) -> None:
+        listen(event)
+        if isinstance(event, Simulated):
+            warm_up.arrived(event.done + event.failed)
+            for news in warm_up.news():
+                listen(news)
+
+    return tell
 
 
 def _simulate(problem, plan, executor, store, listen, number, rows: Rows) -> Tally:

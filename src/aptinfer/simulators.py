@@ -18,6 +18,7 @@ from aptinfer.checks import numeric_array, positive_int, suggests_keywords
 from aptinfer.errors import SimulationError
 from aptinfer.protocols import Outcome, Rows, Status
 
+REASON_END = 5000  # characters that are kept of either end of a traceback
 _GLOBAL_STATE = threading.RLock()  # NumPy's global generator is one for all threads
 
 
@@ -249,7 +250,10 @@ def padded(rows: Rows, chunk: int) -> tuple[np.ndarray, np.ndarray]:
 def failed(index: int, error: BaseException, seconds: float) -> Outcome:
     """An outcome from what a simulator raised."""
     status = Status.MEMORY if isinstance(error, MemoryError) else Status.RAISED
-    return Outcome(index, None, status, "".join(traceback.format_exception(error)), seconds)
+    reason = "".join(traceback.format_exception(error))
+    if len(reason) > 2 * REASON_END:  # somebody's whole array, in words
+        reason = f"{reason[:REASON_END]}\n[...]\n{reason[-REASON_END:]}"
+    return Outcome(index, None, status, reason, seconds)
 
 
 def judged(index: int, x: object, seconds: float, *, missing: bool = False) -> Outcome:

@@ -14,6 +14,7 @@ import numpy as np
 
 from aptinfer.epochs import Carry, Epoch, Limits, State, after_epoch, alone, compiled, limits_of, no_losses
 from aptinfer.rows import TrainingRows
+from aptinfer.sharding import in_parts, on_all
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -27,7 +28,7 @@ class Streamed:
     def __init__(self, epoch: Epoch, words, state: State, rest, rows: TrainingRows, memory: float):
         self._parts, self._words, self._rest = epoch, words, rest
         self._x = np.asarray(rows.x)
-        self._rows = jax.device_put(rows.without_x())
+        self._rows = on_all(epoch.trainer.devices, rows.without_x())
         self._steps, self._pieces = int(epoch.steps(rows)), int(epoch.parts(rows))
         self._positions = np.asarray(rows.validation)[: int(rows.n_validation)]
         members, step = len(state.weights), self._x[:1].nbytes * epoch.trainer.batch
@@ -36,7 +37,7 @@ class Streamed:
         self._compile(state, members)
 
     def _compile(self, state: State, members: int) -> None:
-        parts, batch = self._parts, self._parts.trainer.batch
+        parts, batch, devices = self._parts, self._parts.trainer.batch, self._parts.trainer.devices
         each = jax.vmap if members > 1 else alone
 
         def begin(words, rows, epoch):
@@ -46,7 +47,7 @@ class Streamed:
         def train(rest, rows, orders, keys, carry, drops, x, first, count):
             def member(order, key, carry, drops, x):
                 def step(i, carry):
-                    here = jax.lax.dynamic_slice_in_dim(x, i * batch, batch)
+                    here = jax.lax.dynamic_index_in_dim(x, i, keepdims=False)
                     return parts.step(first + i, carry, rest, rows, order, key, drops, here)
 
                 return jax.lax.fori_loop(0, count, step, carry)
@@ -56,7 +57,7 @@ class Streamed:
         def validate(rest, rows, averages, sums, x, first, count):
             def member(weights, sums):
                 def part(i, sums):
-                    here = jax.lax.dynamic_slice_in_dim(x, i * batch, batch)
+                    here = jax.lax.dynamic_index_in_dim(x, i, keepdims=False)
                     return parts.part(first + i, sums, weights, rest, rows, here)
 
                 return jax.lax.fori_loop(0, count, part, sums)
@@ -77,11 +78,14 @@ class Streamed:
 
         number, event = np.int32(0), self._x.shape[1:]
         carry, sums = self._start(state)
-        x = np.zeros((members, self._size * batch, *event), np.float32)
+        x: Any = np.zeros((members, self._size, batch, *event), np.float32)
+        if devices is not None:  # where it lies is part of the program
+            x = in_parts(devices, x, axis=2)
         self._begin = made(begin, self._words, rows, state.epoch)
         orders, keys = self._begin(self._words, rows, state.epoch)
         self._run = made(train, rest, rows, orders, keys, carry, state.drops, x, number, number)
-        self._validate = made(validate, rest, rows, state.average, sums, x[0], number, number)
+        one = x[0] if devices is None else in_parts(devices, x[0], axis=1)
+        self._validate = made(validate, rest, rows, state.average, sums, one, number, number)
         self._finish = made(finish, state, carry, sums, np.float32(1), limits_of(1, 1))
 
     def _start(self, state: State) -> tuple[Carry, Any]:
@@ -111,12 +115,14 @@ class Streamed:
 
     def _blocks(self, numbers: np.ndarray, minibatches: int) -> Iterator[tuple[Any, int, int]]:
         """x of consecutive minibatches of these rows (last axis), the first one's number, and how many."""
-        batch, size = self._parts.trainer.batch, self._size
+        trainer, size = self._parts.trainer, self._size
 
         def block(first: int):
             # Beyond the last row the list begins again, as validation has it.
-            place = np.arange(first * batch, (first + size) * batch) % numbers.shape[-1]
-            return jax.device_put(self._x[numbers[..., place]]), first, min(size, minibatches - first)
+            place = np.arange(first * trainer.batch, (first + size) * trainer.batch) % numbers.shape[-1]
+            index = numbers[..., place.reshape(size, trainer.batch)]
+            x = in_parts(trainer.devices, self._x[index], axis=index.ndim - 1)
+            return x, first, min(size, minibatches - first)
 
         return one_ahead(block, range(0, minibatches, size))
 

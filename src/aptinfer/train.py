@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from aptinfer import scratch
 from aptinfer.checks import positive_float, positive_int, suggests_keywords
 from aptinfer.convoy import InLane, lane
 from aptinfer.epochs import BLOCK, Epoch, InMemory, Layout, limits_of, start
@@ -22,6 +23,7 @@ from aptinfer.estimators.ensemble import as_members
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Loss
 from aptinfer.rows import TrainingRows
+from aptinfer.sharding import Divided, OnDevices, on_all
 from aptinfer.streaming import Streamed
 
 
@@ -74,6 +76,8 @@ class Trainer:
         validation: share of rows held back to decide when to stop.
         device_memory: bytes that x may take on the device; larger data stay on the host and are streamed to
             it, with the same result. None: half of the device's memory, or no limit on a CPU.
+        devices: how many to train on. Each has all weights and an equal part of every batch; the result is
+            that of one device, up to rounding. None: one.
     """
 
     batch: int = 100
@@ -90,6 +94,7 @@ class Trainer:
     epochs: int = 2000
     validation: float = 0.1
     device_memory: float | None = None
+    devices: int | None = None
 
     def __post_init__(self):
         positive_int("Trainer batch", self.batch, minimum=2)
@@ -107,6 +112,12 @@ class Trainer:
             raise ValueError(f"Trainer validation must be a share in (0, 0.5], got {self.validation}.")
         if self.device_memory is not None:
             positive_float("Trainer device_memory", self.device_memory)
+        if self.devices is not None and self.batch % positive_int("Trainer devices", self.devices):
+            nearest = -(-self.batch // self.devices) * self.devices
+            raise ValueError(
+                f"Trainer batch ({self.batch}) must be a multiple of devices ({self.devices}), so that each "
+                f"has as many rows as the others: try batch={nearest}, or several times that."
+            )
 
     def validates(self, index: np.ndarray) -> np.ndarray:
         """Which rows are held back: decided by the row's number, once, for ever."""
@@ -119,27 +130,35 @@ class Trainer:
         estimator: Embedded,
         loss: Loss,
         rows: TrainingRows,
-        listen: Callable[[Progress], None] = lambda progress: None,
+        listen: Callable[[Progress], bool | None] = lambda progress: None,
         *,
         last: bool = True,
     ) -> tuple[Embedded, History]:
-        """Train every member of `estimator` (arrays with a leading member axis); see `hurry` for `last`."""
+        """Train every member of `estimator` (arrays with a leading member axis); see `hurry` for `last`.
+
+        Training ends early, with the best weights so far, when `listen` answers True.
+        """
         started = time.perf_counter()
         weights, rest = as_members(estimator)
         layout = Layout.of(weights)
-        state = jax.device_put(start(layout.vectors(weights)))
+        state = on_all(self.devices, start(layout.vectors(weights)))
         thorough = last or not self.hurry
         limits = limits_of(self.patience, self.drops) if thorough else limits_of(self.patience / 2, 0)
-        epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
+        if self.devices is None:
+            epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
+        else:
+            epoch = Epoch(self, Divided(loss, self.devices), layout)
+            epochs = self._epochs(epoch, key.words(), state, on_all(self.devices, rest), rows)
+            epochs = OnDevices(self.devices, epochs)
         training, validation, reported = [], [], time.perf_counter()
-        epochs_per_call, stopped = 1, False
+        epochs_per_call, stopped, done = 1, False, False
         while not stopped:
             state, losses, done = epochs(state, epochs_per_call, limits)
             count = int(state.epoch) - len(training)
             training.extend(np.asarray(losses[0])[:count])
             validation.extend(np.asarray(losses[1])[:count])
-            stopped = bool(done)
-            listen(Progress(len(training), *_means(training[-1], validation[-1], state.best_loss)))
+            told = listen(Progress(len(training), *_means(training[-1], validation[-1], state.best_loss)))
+            stopped = bool(done) or told is True
             # Return to the host about twice a second, for progress and interrupts, not more often.
             now = time.perf_counter()
             faster = now - reported < 0.5
@@ -156,7 +175,7 @@ class Trainer:
             validation_loss=np.stack(validation),
             best_loss=best_loss,
             epochs=len(training),
-            stop_reason="converged" if len(training) < self.epochs else "epoch limit",
+            stop_reason=_why(bool(done), len(training) < self.epochs),
             compile_seconds=epochs.compile_seconds,
             run_seconds=time.perf_counter() - started - epochs.compile_seconds,
             skipped_steps=int(np.sum(state.skipped)),
@@ -165,14 +184,26 @@ class Trainer:
 
     def _epochs(self, epoch: Epoch, words, state, rest, rows: TrainingRows) -> InMemory | InLane | Streamed:
         """Epochs of these rows: on the device if they fit there, together with other runs' if there are."""
-        limit, with_others = self.device_memory, lane()
+        limit, with_others, x = self.device_memory, lane(), rows.x
+        assert x is not None
         if limit is None:
             limit = _half_of_the_device() / (with_others.lanes if with_others else 1)
-        if np.asarray(rows.x).nbytes > limit:
+        if scratch.is_on_disk(x):
+            limit = min(limit, scratch.most_bytes() / 4)  # blocks are gathered, copied and used
+        if scratch.is_on_disk(x) or x.nbytes > limit:
             return Streamed(epoch, words, state, rest, rows, limit)
+        if self.devices is not None:
+            return InMemory(epoch, words, state, rest, on_all(self.devices, rows))
         if with_others:
             return InLane(with_others, epoch, words, rest, rows)
         return InMemory(epoch, words, state, rest, rows)
+
+
+def _why(done: bool, early: bool) -> str:
+    """Why training stopped."""
+    if not done:
+        return "told to stop"
+    return "converged" if early else "epoch limit"
 
 
 def _half_of_the_device() -> float:

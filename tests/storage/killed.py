@@ -1,6 +1,7 @@
-"""A run that a test kills: `python killed.py FILE CALLS ROUNDS WAIT`.
+"""A run that a test kills: `python killed.py FILE CALLS ROUNDS WAIT PROCESSES`.
 
-Every call of the simulator, which waits so many seconds, is noted in CALLS.
+Every call of the simulator, which waits so many seconds, is noted in CALLS with the process that it runs in:
+one of so many workers, or, with 0 of them, this one.
 """
 
 import os
@@ -12,11 +13,10 @@ import aptinfer as apt
 SIMULATIONS = 60
 
 
-def infer(file: str | None, calls: str, rounds: int, wait: float = 0.0) -> apt.Run:
-    log = os.open(calls, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
+def infer(file: str | None, calls: str, rounds: int, wait: float = 0.0, processes: int = 0) -> apt.Run:
     def simulate(rng, theta):
-        os.write(log, theta.tobytes())
+        with open(calls, "ab", buffering=0) as log:
+            log.write(theta.tobytes() + os.getpid().to_bytes(8, "little"))
         time.sleep(wait)
         return theta + 0.2 * rng.standard_normal(2)
 
@@ -31,8 +31,9 @@ def infer(file: str | None, calls: str, rounds: int, wait: float = 0.0) -> apt.R
         simulations=SIMULATIONS,
         progress=False,
         file=file,
+        executor=apt.Processes(processes) if processes else None,
     )
 
 
 if __name__ == "__main__":
-    infer(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    infer(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))

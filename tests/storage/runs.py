@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import aptinfer as apt
 
 TRAINER = apt.Trainer(epochs=12, patience=5, learning_rate=5e-3, warmup=10)
 METHOD = apt.APT(estimator=apt.MDN(components=2), embedding=apt.MLP((8,)), trainer=TRAINER)
 SIMULATIONS = 40
+MOMENTS = [
+    ("Simulated", 0),
+    ("Trained", 0),
+    ("RoundStarted", 1),
+    ("Simulated", 1),
+    ("Trained", 1),
+    ("RoundFinished", 1),
+    ("Trained", 2),
+]
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -37,6 +47,13 @@ def interrupt(kind: str, number: int) -> Callable[[Any], None]:
             raise Interrupted
 
     return listen
+
+
+def interrupted_everywhere(path: Path, moments=MOMENTS, **settings: Any) -> None:
+    """Begin a run, and carry it on until the next moment, from one moment to the next."""
+    for moment in moments:
+        with pytest.raises(Interrupted):
+            infer(path, listen=interrupt(*moment), **settings)
 
 
 def assert_same_bits(one: apt.Run, two: apt.Run) -> None:

@@ -1,5 +1,6 @@
 """The run file: what is in it, who may write to it, and what is refused."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -25,23 +26,14 @@ from runs import (
     assert_sound,
     infer,
     interrupt,
+    interrupted_everywhere,
     simulate,
 )
 
 import aptinfer as apt
 from aptinfer.protocols import Outcome, Status, batched
 from aptinfer.storage import schema
-from aptinfer.storage.runfile import RunFileReader
-
-MOMENTS = [
-    ("Simulated", 0),
-    ("Trained", 0),
-    ("RoundStarted", 1),
-    ("Simulated", 1),
-    ("Trained", 1),
-    ("RoundFinished", 1),
-    ("Trained", 2),
-]
+from aptinfer.storage.runfile import RunFile, RunFileReader
 
 
 def test_a_run_with_a_file_has_the_bits_of_one_without(plain, finished):
@@ -53,12 +45,6 @@ def test_a_run_with_a_file_has_the_bits_of_one_without(plain, finished):
     assert_sound(finished)
 
 
-def interrupted_everywhere(path, moments=MOMENTS, **settings):
-    for moment in moments:
-        with pytest.raises(Interrupted):
-            infer(path, listen=interrupt(*moment), **settings)
-
-
 def test_interrupted_at_every_stage_the_bits_are_the_same(plain, tmp_path):
     path = tmp_path / "run.apt"
     interrupted_everywhere(path)
@@ -66,44 +52,6 @@ def test_interrupted_at_every_stage_the_bits_are_the_same(plain, tmp_path):
     run = apt.resume(path, simulate, progress=False)
     assert_same_bits(plain, run)
     assert_sound(path)
-
-
-METHODS = {
-    "atomic": apt.APT(
-        loss=apt.Atomic(5), estimator=apt.NSF(layers=1), embedding=apt.MLP((8,)), trainer=TRAINER
-    ),
-    "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(2), 2), embedding=apt.Flatten(), trainer=TRAINER),
-    "SNPE-A": apt.SNPEA(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER),
-    "SNPE-B": apt.SNPEB(
-        estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, proposal=apt.Defensive(0.1)
-    ),
-    "SNL": apt.SNL(estimator=apt.MDN(2), trainer=TRAINER),
-    "SNRE": apt.SNRE(trainer=TRAINER),
-    "uncertain": apt.SNPEB(
-        estimator=apt.MDN(1), embedding=apt.MLP((8,)), trainer=TRAINER, uncertainty=apt.WeightUncertainty()
-    ),
-    "TSNPE": apt.TSNPE(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER),
-    "tempered": apt.APT(
-        apt.Atomic(5), apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, proposal=apt.Tempered()
-    ),
-    "theta": apt.APT(estimator=apt.MDN(2), embedding=apt.MLP((8,)), trainer=TRAINER, space=apt.Theta()),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_is_restored(method, tmp_path):
-    path = tmp_path / "run.apt"
-    interrupted_everywhere(path, method=METHODS[method])
-    assert_same_bits(infer(method=METHODS[method]), apt.resume(path, simulate, progress=False))
-
-
-@pytest.mark.filterwarnings("ignore::aptinfer.errors.SamplingWarning")  # four steps are not many
-@pytest.mark.parametrize("method", [apt.SMCABC(particles=20), apt.SyntheticLikelihood(replicates=10)])
-def test_methods_without_networks_are_restored(method, tmp_path):
-    path, moments = tmp_path / "run.apt", [moment for moment in MOMENTS if moment[0] != "Trained"]
-    interrupted_everywhere(path, moments, method=method, rounds=4)
-    assert_same_bits(infer(method=method, rounds=4), apt.resume(path, simulate, progress=False))
 
 
 def test_simulations_in_the_file_are_never_run_again(plain, tmp_path):
@@ -212,6 +160,51 @@ def test_this_process_is_a_second_writer_too(tmp_path):
         infer(path, listen=again)
 
 
+def test_by_another_name_it_is_still_one_file(finished, tmp_path):
+    path, link = tmp_path / "run.apt", tmp_path / "latest.apt"
+    link.symlink_to(path)
+    shutil.copy(finished, path)
+    with (
+        RunFile(path),
+        pytest.raises(apt.RunFileError, match=f"being written by process {os.getpid()} on "),
+    ):
+        apt.resume(link, simulate, progress=False)
+    assert len(apt.resume(link, simulate, progress=False).rounds) == 3
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["latest.apt", "run.apt"]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_taken_away_from_its_run_is_noticed(how, tmp_path, plain):
+    path, aside = tmp_path / "run.apt", tmp_path / "aside.apt"
+
+    def listen(event):
+        if isinstance(event, apt.Trained) and event.number == 1 and not aside.exists():
+            path.rename(aside)
+            if how == "replaced":
+                path.write_bytes(aside.read_bytes())
+
+    with pytest.raises(apt.RunFileError, match="was removed, renamed or replaced while") as caught:
+        infer(path, listen=listen)
+    assert caught.value.run is not None
+    assert len(caught.value.run.rounds) == 1
+    os.replace(aside, path)
+    assert_same_bits(plain, apt.resume(path, simulate, progress=False))
+
+
+def test_a_run_that_ends_while_somebody_reads_leaves_a_complete_file(tmp_path, plain):
+    path, whole = tmp_path / "run.apt", tmp_path / "whole.apt"
+    with contextlib.ExitStack() as reading:
+
+        def listen(event):
+            if isinstance(event, apt.Trained) and event.number == 2 and not reader:
+                reader.append(reading.enter_context(closing(schema.connect(path, write=False))))
+
+        reader = []
+        infer(path, listen=listen)
+        shutil.copy(path, whole)  # without the log beside it
+    assert_same_bits(plain, apt.open(whole))
+
+
 OTHERS = {
     "x_o": ({"x_o": [0.2, 0.4]}, r"x_o.values: \[0.2, 0.3\] in the file, \[0.2, 0.4\] now"),
     "seed": ({"seed": 1}, r"seed: 0 in the file, 1 now"),
@@ -290,6 +283,8 @@ def test_what_is_no_run_file_is_refused_and_left_as_it_is(tmp_path, finished):
         infer(tmp_path / "absent" / "run.apt")
     with pytest.raises(ValueError, match="is a folder"):
         infer(tmp_path)
+    with pytest.raises(apt.RunFileError, match="is not a file"):
+        apt.open(os.devnull)
     with pytest.raises(TypeError, match="file must be the path"):
         infer(7)  # pyright: ignore[reportArgumentType]
 

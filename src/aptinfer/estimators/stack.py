@@ -1,11 +1,15 @@
 r"""A stack of estimators of different kinds, weighted by what they say of rows that none was trained on.
 
-    q(value | condition) = sum_k w_k q_k(value | condition),    log w_k = sum_i log q_k(value_i | condition_i)
+    q(value | condition) = sum_k w_k q_k(value | condition),
+    w_k = E_a [ exp(l_k) / sum_j exp(l_j) ],    l_k = n sum_i a_i log q_k(value_i | condition_i)
 
-over held-back rows i, up to a constant. Where a simple family is enough it gets the weight, and nobody has to
-choose. Weights that maximise the mixture's own likelihood keep a little of every family, which is best for
-prediction and not for inference: a tenth of a density that knows nothing of a parameter is a floor under its
-likelihood, and the posterior gets tails that no family has.
+over n held-back rows i, with a from Dirichlet(1, ..., 1): the Bayesian bootstrap, which spreads the weight
+over families that so few rows cannot tell apart (pseudo-BMA+; Yao, Vehtari, Simpson & Gelman 2018). Where a
+simple family is enough it gets the weight, and nobody has to choose.
+
+Weights that maximise the mixture's own likelihood are better for prediction and worse for inference: they
+keep a little of every family, and a tenth of a density that knows nothing of a parameter is a floor under its
+likelihood, so that the posterior gets tails that no good family has.
 """
 
 from dataclasses import dataclass
@@ -15,6 +19,8 @@ import numpy as np
 from scipy.special import softmax
 
 from aptinfer.checks import suggests_keywords
+
+BOOTSTRAPS = 1000
 
 
 class Family(NamedTuple):
@@ -64,4 +70,6 @@ def families_of(estimator: Any) -> tuple[Family, ...]:
 
 def stacking_weights(log_q: np.ndarray) -> np.ndarray:
     """The weights w_k of densities whose logarithms at held-back rows are given: (families, rows)."""
-    return softmax(log_q.sum(axis=1))
+    rows = log_q.shape[1]
+    shares = np.random.default_rng(0).dirichlet(np.ones(rows), BOOTSTRAPS)
+    return softmax(rows * shares @ log_q.T, axis=1).mean(axis=0)

@@ -115,6 +115,9 @@ class Pool:
 
     def _lost(self, now: "_Round", worker: WorkerProcess) -> Iterator[Outcome]:
         how = worker.obituary()
+        if not worker.ready and not worker.folder.exists():  # somebody is tidying up: not its fault
+            self._dismiss(worker)
+            return
         if not worker.available:
             raise SimulationError(
                 f"a worker process {how}\nThis was before its first simulation: while it "

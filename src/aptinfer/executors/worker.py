@@ -45,6 +45,7 @@ class Worker:
 
     def __init__(self, pipe, board: Board):
         self.pipe, self.board = pipe, board
+        self.process = os.getpid()
         self.simulator: Simulator | None = None
 
     def load(self, bag: bytes, row: Rows, memory: float | None) -> None:
@@ -63,6 +64,8 @@ class Worker:
         for place in range(chunks):
             self.board.begin(place)
             outcomes = next(each)
+            if os.getpid() != self.process:  # the simulator has forked, and its child came back as well
+                os._exit(0)
             if any(outcome.status is Status.MEMORY for outcome in outcomes):
                 self._send(count, group, time.perf_counter() - since)
                 send(self.pipe, ("memory", packing.packed(outcomes)))

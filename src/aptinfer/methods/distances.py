@@ -9,7 +9,7 @@ import numpy as np
 from aptinfer.errors import SamplingError
 from aptinfer.methods.learning import Task
 from aptinfer.protocols import Simulations
-from aptinfer.scaling import fit_scaling
+from aptinfer.scaling import fit_scaling, in_blocks
 
 Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 FEWEST = 20  # the closest rows that stand in for a posterior where fewer were accepted
@@ -22,6 +22,9 @@ class Standardised:
     spread: np.ndarray
 
     def __call__(self, x: np.ndarray, x_o: np.ndarray) -> np.ndarray:
+        return np.concatenate([self._block(block, x_o) for block in in_blocks(x)])
+
+    def _block(self, x: np.ndarray, x_o: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
             units = (np.asarray(x, np.float64) - x_o) / self.spread
             return np.sqrt(np.sum(units.reshape(len(units), -1) ** 2, axis=1))
@@ -29,7 +32,7 @@ class Standardised:
 
 def standardised(rows: Simulations) -> Standardised:
     """The default distance: by the robust spread of every entry of x in these rows."""
-    return Standardised(fit_scaling(rows.x[rows.done]).spread)
+    return Standardised(fit_scaling(rows.x, rows.done).spread)
 
 
 def try_distance(name: str, distance: Distance | None, x_o: np.ndarray) -> None:
@@ -72,7 +75,8 @@ def candidates(distance: Distance, task: Task) -> Candidates:
     done = np.flatnonzero(task.newest.done)
     found = np.empty(0)
     if len(done):
-        found = np.asarray(distance(task.newest.x[done], task.observation), np.float64)
+        x = task.newest.x if len(done) == len(task.newest.x) else task.newest.x[done]
+        found = np.asarray(distance(x, task.observation), np.float64)
     if found.shape != done.shape or np.isnan(found).any() or (found < 0).any():
         raise SamplingError(
             f"distance must return one number of at least 0 for each of {len(done)} rows of x; it returned "

@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from aptinfer.errors import TrainingError
@@ -58,8 +59,10 @@ class Task:
         proposal: what this round's parameters were drawn from.
         rows_since: every row of the run from round `first` on.
         for_weights, for_training: keys, of the run's networks and of this round's training.
-        listen: told how training goes.
+        listen: told how training goes; an answer of True ends it.
         missing: whether entries of x may be missing, that is, NaN.
+        head_start: weights to begin with, from a training on a part of these rows; None: the usual ones.
+        ended: which rows have an outcome, in a rehearsal on a part of them (see `Rehearsed`); None: all.
     """
 
     frame: Frame
@@ -72,8 +75,10 @@ class Task:
     rows_since: Callable[[int], Simulations]
     for_weights: Key
     for_training: Key
-    listen: Callable[[Progress], None]
+    listen: Callable[[Progress], bool | None]
     missing: bool = False
+    head_start: Any = None
+    ended: np.ndarray | None = None
 
     @cached_property
     def simulations(self) -> Simulations:
@@ -83,12 +88,13 @@ class Task:
     @cached_property
     def newest(self) -> Simulations:
         """The rows of this round."""
-        return self.rows_since(self.number)
+        return self.rows_since(self.number) if self.number else self.simulations
 
     @property
     def event(self) -> tuple[int, ...]:
         """The shape of one x."""
-        return self.newest.x.shape[1:]
+        read = self.simulations if "simulations" in vars(self) else self.newest  # not a second time
+        return read.x.shape[1:]
 
 
 class Learned(NamedTuple):
@@ -102,6 +108,13 @@ class Learned(NamedTuple):
     notes: dict[str, float]
     memory: Any
     complete: bool = False
+
+
+class Rehearsed(Exception):  # noqa: N818
+    """Ends a rehearsal with the weights that it has learned: what would be made of them is not wanted yet."""
+
+    def __init__(self, estimator: Any):
+        self.estimator = estimator
 
 
 class Network(NamedTuple):
@@ -165,6 +178,8 @@ def with_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> Any
 
     One that the user has named is built without its numbers: a mistake shows before the first simulation.
     """
+    if hasattr(method, "embedded"):
+        return method.embedded(shape, missing=missing)
     if isinstance(method.embedding, ByShape):
         return replace(method, embedding=method.embedding.chosen(shape))
     words = Key((0,)).words()
@@ -230,8 +245,13 @@ def fit(
     """Train an estimator of `rows.value` given `rows.x`, whatever stands there: the roles may be swapped.
 
     `log_prior` is the prior's at each value; None where a loss does not look at it.
+
+    Raises:
+        Rehearsed: the task is a rehearsal.
     """
     trainer = fitting(trainer, rows)
+    if _alike(task.head_start, estimator):
+        estimator = task.head_start
     data = training_rows(
         rows,
         np.zeros(len(rows.value)) if log_prior is None else log_prior,
@@ -240,12 +260,22 @@ def fit(
         capacity=task.capacity,
         validates=trainer.validates,
         contrasts=isinstance(loss, Atomic),
+        ended=task.ended,
         rng=task.for_training.child(1).generator(),
     )
     if isinstance(loss, Atomic):
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    return trainer(task.for_training, estimator, loss, data, task.listen, last=task.last)
+    trained, history = trainer(task.for_training, estimator, loss, data, task.listen, last=task.last)
+    if task.ended is not None:
+        raise Rehearsed(trained)
+    return trained, history
+
+
+def _alike(one: Any, two: Any) -> bool:
+    """Whether two networks have arrays of the same shapes in the same places."""
+    first, second = (jax.tree.flatten(eqx.filter(tree, eqx.is_array)) for tree in (one, two))
+    return first[1] == second[1] and [a.shape for a in first[0]] == [a.shape for a in second[0]]
 
 
 def new_network(task: Task, method: Any) -> Network:
@@ -269,7 +299,10 @@ def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
             f"none of the {len(first)} successful simulations of the first round is held back to decide when "
             f"to stop. Raise simulations= or Trainer(validation=...)."
         )
-    return replace(trainer, batch=min(trainer.batch, int((~held_back).sum())))
+    rows, devices = int((~held_back).sum()), trainer.devices or 1
+    if rows < devices:
+        raise TrainingError(f"Trainer devices={devices}, and the first round has {rows} rows to train on.")
+    return replace(trainer, batch=min(trainer.batch, rows - rows % devices))
 
 
 def direct(task: Task, network: Network, history: History, memory: Any = None) -> Learned:

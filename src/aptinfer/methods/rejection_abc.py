@@ -129,7 +129,7 @@ class RejectionABC:
 
 def adjusted(task: Task, kept: Candidates, eps: float) -> tuple[np.ndarray, np.ndarray]:
     """Values at x_o by the regression on x, and their weights."""
-    spread = fit_scaling(task.newest.x[task.newest.done]).spread
+    spread = fit_scaling(task.newest.x, task.newest.done).spread
     steps = (task.newest.x[kept.row].astype(np.float64) - task.observation) / spread
     steps = steps.reshape(len(steps), -1)
     weights = 1 - (kept.distance / eps) ** 2

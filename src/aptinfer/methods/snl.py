@@ -207,10 +207,11 @@ class SNL:
         return Natural(embedding, uniform) if task.frame.always_inside and any(uniform) else embedding
 
     def _of_family(self, task: Task, k: int) -> Task:
-        """The task of training family `k`; only the first is listened to."""
+        """The task of training family `k`; only the first is listened to, and may have a head start."""
         if k == 0:
             return task
-        return replace(task, for_training=task.for_training.child(_FAMILY, k), listen=lambda progress: None)
+        key = task.for_training.child(_FAMILY, k)
+        return replace(task, for_training=key, listen=lambda progress: None, head_start=None)
 
     def _weights(self, model: NeuralLikelihood, rows: Simulations) -> np.ndarray:
         """Of the families, by held-back rows: those of proposals, near the posterior, if they are enough."""
@@ -228,7 +229,9 @@ class SNL:
         before = before or build_members(key, Bernoulli(), MLP(), 1, (task.frame.prior.dim,))
         outcomes = rows.done[:, None].astype(np.float32)
         every = rows._replace(x=rows.value, value=outcomes, done=np.ones(len(rows.done), bool))
-        quiet = replace(task, for_training=task.for_training.child(2), listen=lambda progress: None)
+        quiet = replace(
+            task, for_training=task.for_training.child(2), listen=lambda progress: None, head_start=None
+        )
         success, _ = fit(quiet, self.trainer, MaximumLikelihood(), before, every)
         return success
 

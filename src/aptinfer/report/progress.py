@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from aptinfer.sequential import Event, Plan, RoundFinished, RoundStarted, Simulated, Trained
 
 
 @contextmanager
-def display(plan: Plan, *, enabled: bool) -> Iterator[Callable[[Event], None]]:
-    """A listener that keeps one line up to date while the run lasts."""
+def display(plan: Plan, method: Any, *, enabled: bool) -> Iterator[Callable[[Event], None]]:
+    """A listener that keeps one line up to date while the run lasts, below one that says the plan."""
     from rich.console import Console
     from rich.live import Live
 
@@ -17,6 +18,7 @@ def display(plan: Plan, *, enabled: bool) -> Iterator[Callable[[Event], None]]:
     if not enabled or not console.is_terminal:
         yield lambda event: None
         return
+    console.print(plan_in_words(plan, method), highlight=False)
     status = _Status(plan)
     with Live(status.text(), console=console, refresh_per_second=8, transient=True) as live:
 
@@ -25,6 +27,12 @@ def display(plan: Plan, *, enabled: bool) -> Iterator[Callable[[Event], None]]:
             live.update(status.text())
 
         yield show
+
+
+def plan_in_words(plan: Plan, method: Any) -> str:
+    """What a run is going to do."""
+    rounds = "1 round" if plan.rounds == 1 else f"{plan.rounds} rounds"
+    return f"{type(method).__name__}: {rounds} of {plan.simulations} simulations, {plan.capacity} in all"
 
 
 class _Status:

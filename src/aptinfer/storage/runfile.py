@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from aptinfer import scratch
 from aptinfer.errors import RunFileError
 from aptinfer.protocols import Draws, Outcome, Rows, Simulations, Status, Tally
 from aptinfer.storage import schema
@@ -109,7 +110,10 @@ class RunFileReader:
             return tally
 
     def simulations(self, first: int = 0) -> Simulations:
-        """Every row from round `first` on; those without data have x = 0 and are not `done`."""
+        """Every row from round `first` on; those without data have x = 0 and are not `done`.
+
+        x that is too large for memory lies in a scratch file beside this one, which needs no looking after.
+        """
         with self._database() as db:
             columns = _draws(db, first)
             start = _range(db, first)[0]
@@ -124,15 +128,20 @@ class RunFileReader:
                 if not inside.any():
                     continue
                 if x is None:
-                    x = np.zeros((end - start, *block.x.shape[1:]), block.x.dtype)
+                    x = self._zeros((end - start, *block.x.shape[1:]), block.x.dtype)
                 if x.shape[1:] != block.x.shape[1:]:
                     raise RunFileError("its data have several shapes")
-                x = x.astype(np.result_type(x, block.x), copy=False)
-                done[row[inside]], x[row[inside]] = True, block.x[inside]
+                if (kind := np.result_type(x, block.x)) != x.dtype:
+                    x, narrow = self._zeros(x.shape, kind), x
+                    x[...] = narrow
+                done[row[inside]], x[row[inside]] = True, block.x if inside.all() else block.x[inside]
             x = np.zeros(end - start) if x is None else x
             sizes = _sizes(db)
             number = np.repeat(np.arange(first, len(sizes)), sizes[first:])
             return Simulations(columns.value, columns.theta, columns.source, number, x, done)
+
+    def _zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return scratch.zeros(shape, dtype, self.path.parent)
 
     def failures(self) -> tuple[Outcome, ...]:
         """The outcomes without data, in the order of their row."""
@@ -154,6 +163,7 @@ class RunFile(RunFileReader):
         except BaseException:
             self._lock.release()
             raise
+        self._identity = schema.identity(path)
         self._event: tuple[int, ...] | None = None
 
     def __enter__(self) -> Self:
@@ -221,8 +231,25 @@ class RunFile(RunFileReader):
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
+        self._check_identity()
         with schema.explained(self.path), schema.transaction(self._db):
             yield self._db
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        if self._lock is not None:
+            self._check_identity()
+        with super()._database() as db:
+            yield db
+
+    def _check_identity(self) -> None:
+        """See that the path still leads to the file that we write to: nothing else would tell."""
+        if schema.identity(self.path) != self._identity:
+            raise RunFileError(
+                f"{self.path} was removed, renamed or replaced while this run was writing to it. What the "
+                f"run had recorded is in the file that was there before: put it back, then continue with "
+                f"apt.resume({str(self.path)!r}, simulator)."
+            )
 
     def _write_draws(self, number: int, draws: Draws) -> None:
         with self._writing() as db:
@@ -250,7 +277,9 @@ def create_or_compare(path: Path, specification: Mapping[str, Any], plan: Mappin
         if not path.exists():
             schema.create(path, facts)
     except (OSError, sqlite3.Error) as error:
-        raise RunFileError(f"the run file {path} cannot be made: {error}.") from error
+        raise RunFileError(
+            f"the run file {path} cannot be made: {error}. Is there room, and may you write to that folder?"
+        ) from error
     kept = RunFileReader(path)
     lines = differences(kept.fact("specification"), specification)
     lines += differences(_size_of(kept.fact("plan")), _size_of(plan))

@@ -78,7 +78,8 @@ def _published(draft: Path, path: Path) -> bool:
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     """A connection to a run file, checked; `RunFileError` if it is none, newer than us, or damaged."""
     if not path.is_file():
-        raise RunFileError(f"{path}: there is no such run file.")
+        what = "is not a file" if path.exists() else "there is no such run file"
+        raise RunFileError(f"{path}: {what}.")
     with explained(path):
         db = _connected(path, write=write)
         try:
@@ -152,10 +153,19 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def settle(db: sqlite3.Connection) -> None:
-    """Leave a single file behind, from which readers make no others; not while one is reading."""
-    with contextlib.suppress(sqlite3.Error):
-        db.execute("PRAGMA busy_timeout = 100")
-        db.execute("PRAGMA journal_mode = DELETE")
+    """Leave a single file behind, from which readers make no others; if one is reading, a complete file."""
+    for statement in ("busy_timeout = 100", "wal_checkpoint(TRUNCATE)", "journal_mode = DELETE"):
+        with contextlib.suppress(sqlite3.Error):
+            db.execute(f"PRAGMA {statement}").fetchall()
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to; None if to none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def journal_mode(path: Path) -> str:
@@ -200,9 +210,11 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         text = str(error)
         if "full" in text or "disk I/O" in text:
+            why = f"there is no room to write ({text}). Everything recorded before is safe:"
+            if "full" not in text:
+                why = f"there is no room to write, or the disk fails, or {path.name}-wal is gone ({text}):"
             raise RunFileError(
-                f"{path}: there is no room to write ({text}). Everything recorded before is safe: make room, "
-                f"then continue with apt.resume({str(path)!r}, simulator)."
+                f"{path}: {why} make room, then continue with apt.resume({str(path)!r}, simulator)."
             ) from error
         if "locked" in text or "busy" in text:
             raise RunFileError(

@@ -2,7 +2,8 @@
 
 A run is continued only as what it is. Two specifications are compared entry by entry, and differences are
 shown line by line. Versions and the simulator's name are kept for the reader and do not count: repairing a
-simulator is no other run, and other versions are warned of.
+simulator is no other run, and other versions are warned of. Nor do the devices to train on, which another
+machine may not have.
 """
 
 import platform
@@ -22,7 +23,7 @@ from aptinfer.storage.records import Writer
 PACKAGES = ("aptinfer", "jax", "jaxlib", "equinox", "numpy", "scipy")
 _PROBES = 8  # draws by which a prior with functions of the user is known again
 _TOLERANCE = 1e-6
-_NOT_COMPARED = ("versions", "simulator.name")
+_NOT_COMPARED = ("versions", "simulator.name", "method.trainer.devices", "method.trainer.device_memory")
 
 
 def specification(
@@ -33,8 +34,12 @@ def specification(
     seed: int,
     *,
     may_stop: bool,
+    given: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """All that decides a run's results but its size. `method` is settled."""
+    """All that decides a run's results but its size. `method` is settled.
+
+    `given` describes the rows that were made elsewhere; their values are compared where they are kept.
+    """
     return {
         "prior": described_prior(prior),
         "x_o": {"shape": list(observation.shape), "values": _values(observation)},
@@ -46,6 +51,7 @@ def specification(
             "chunk": simulator.chunk,
             "dtype": np.dtype(simulator.dtype).name,
         },
+        "simulations_done": None if given is None else dict(given),
         "seed": seed,
         "stops_by_rule": may_stop,
         "versions": versions(),
