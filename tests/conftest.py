@@ -4,9 +4,23 @@ Shapes in annotations are checked while tests run (`shapes.py`). Worker processe
 these checks, as users do.
 """
 
+from pathlib import Path
+
 from jaxtyping import install_import_hook
 
-install_import_hook("aptinfer", "shapes.checked")  # before anything imports the package
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def with_shapes() -> list[str]:
+    """Modules that annotate shapes.
+
+    Others are left alone: the hook puts a frame into every call, and warnings must point to the user's line.
+    """
+    paths = (path for path in SOURCE.rglob("*.py") if "[Array, " in path.read_text(encoding="utf-8"))
+    return [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in paths]
+
+
+install_import_hook(with_shapes(), "shapes.checked")  # before anything imports the package
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -26,7 +26,7 @@ class Conditioned(eqx.Module):
     made: "MADE"
     offsets: tuple[Float[Array, " seeing"], ...]
     first: Float[Array, "kinds 1 size"]  # parameters of the first conditional, which needs no value
-    others: Float[Array, "kinds dim-1 size"]
+    others: Float[Array, "kinds later size"]
 
     def rest(self, value: Float[Array, " dim"]) -> Float[Array, "kinds dim-1 size"]:
         """Parameters of all conditionals but the first."""

@@ -100,10 +100,11 @@ def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
     db = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        # A reader of a finished file in a folder that it may not write to cannot make the files of WAL.
+    except BaseException as error:  # also MemoryError, which damaged files may cause
         db.close()
-        if write or path.with_name(path.name + "-wal").exists():
+        # A reader of a finished file in a folder that it may not write to cannot make the files of WAL.
+        folder_refuses = isinstance(error, sqlite3.OperationalError) and not write
+        if not folder_refuses or path.with_name(path.name + "-wal").exists():
             raise
         db = sqlite3.connect(address + "&immutable=1", uri=True, isolation_level=None)
     return db
