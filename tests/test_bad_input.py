@@ -226,7 +226,12 @@ CALLS = [
     ),
     Refusal("APT keyword", loose(apt.APT, estimater=1), TypeError, r"APT\(\) .*'estimater'. .*'estimator'"),
     Refusal("NPE keyword", loose(apt.NPE, embeding=1), TypeError, r"NPE\(\) .*'embeding'. .*'embedding'"),
-    Refusal("MAF keyword", loose(apt.MAF, layer=1), TypeError, r"MAF\(\) .*'layer'. Did you mean 'layers'"),
+    Refusal(
+        "Ensemble keyword",
+        loose(apt.Ensemble, member=1),
+        TypeError,
+        r"Ensemble\(\) .*'member'. Did you mean 'members'",
+    ),
     Refusal("Trainer keyword", loose(apt.Trainer, epoch=1), TypeError, r"Trainer\(\) .*'epoch'. .*'epochs'"),
     Refusal("stop keyword", loose(apt.WhenSettled, _last=1), TypeError, r"WhenSettled\(\) .*'_last'"),
 ]

@@ -298,8 +298,6 @@ def test_what_cannot_be_done_is_said_when_it_is_built():
         apt.SNRE(estimator=apt.MAF())
     with pytest.raises(ValueError, match=r"SNRE atoms \(200\) must not exceed the batch"):
         apt.SNRE(atoms=200)
-    with pytest.raises(TypeError, match=r"Did you mean 'sampler'"):
-        apt.SNL(samplr=None)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize("sampler", [apt.samplers.SingleSlice(), apt.samplers.Slice(), apt.samplers.NUTS()])
