@@ -41,6 +41,15 @@ def quick():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def room_for_programs():
+    """Many small tests, each with programs of its own, never begin a run: see `epochs.make_room`."""
+    yield
+    from aptinfer.epochs import make_room
+
+    make_room()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_references(tmp_path_factory):
     """Expensive posterior draws are kept for one session of tests, never taken from the user's folder."""

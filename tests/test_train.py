@@ -318,3 +318,15 @@ def test_early_stopping_says_so():
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Trainer(**settings)
+
+
+def test_programs_are_let_go_before_a_process_runs_out_of_memory_maps(monkeypatch):
+    from aptinfer import epochs
+
+    kept = {"a program": object()}
+    monkeypatch.setattr(epochs, "_PROGRAMS", kept)
+    assert not epochs.make_room()
+    assert kept
+    monkeypatch.setattr(epochs, "MOST_MAPS", 0.0)
+    assert epochs.make_room()
+    assert not kept

@@ -6,10 +6,12 @@ Members of an ensemble are a `vmap` axis of that same program, each with its own
 rows and early stopping.
 """
 
+import gc
 import itertools
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 BLOCK = 64  # epochs per call of the compiled program at most: the size of its buffer of losses
 _AT_ONCE = 8  # arrays that XLA fuses with the concatenation of them; with more, each is a loop and a copy
 _FEWEST_EPOCHS = 5  # without improvement before a member may slow down or stop
+MOST_MAPS = 0.5  # share of a process's memory maps that may be taken when a run begins
 _PROGRAMS: dict = {}
 
 
@@ -143,6 +146,26 @@ def compiled(name: str, function: Callable, settings: tuple, *args) -> tuple[Any
     started = time.perf_counter()
     _PROGRAMS[wanted] = eqx.filter_jit(function).lower(*args).compile()
     return _PROGRAMS[wanted], time.perf_counter() - started
+
+
+def make_room() -> bool:
+    """Let go of all compiled programs if they are so many that another might crash the process.
+
+    A program takes hundreds of the memory maps that Linux allows a process, 65530 by default, and XLA does
+    not survive it when there is none left: a session with some fifty different runs would end there.
+    """
+    try:
+        taken = Path("/proc/self/maps").read_bytes().count(b"\n")
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):  # not Linux, or hidden
+        return False
+    if taken < MOST_MAPS * allowed:
+        return False
+    _PROGRAMS.clear()
+    eqx.clear_caches()
+    jax.clear_caches()
+    gc.collect()
+    return True
 
 
 class Epoch(NamedTuple):

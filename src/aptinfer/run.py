@@ -18,6 +18,7 @@ from aptinfer.checks import (
 )
 from aptinfer.convoy import lane
 from aptinfer.durable import begin
+from aptinfer.epochs import make_room
 from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
 from aptinfer.given import as_done, begin_with, described
@@ -225,6 +226,7 @@ def carry_on(
 ) -> Run:
     """A run from where its store stands to its end. `method` is settled."""
     check_devices(getattr(getattr(method, "trainer", None), "devices", None))
+    make_room()
     state, finished = state_of(store)
     plan = plan._replace(begun=store.sizes())
     # A rule that was asked before is asked again, so that it knows what it knew.
