@@ -41,6 +41,7 @@ def test_runs_side_by_side_equal_runs_alone():
         np.testing.assert_allclose(*draws, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_runs_that_stop_at_different_epochs_do_not_disturb_each_other():
     patient = [partial(run_of, seed, rounds=1, trainer=apt.Trainer(batch=50, patience=3)) for seed in (3, 4)]
     together, alone = apt.side_by_side(patient), [call() for call in patient]

@@ -237,6 +237,7 @@ class TestRecipe:
         assert type(run.posterior).__name__ == "DirectPosterior"
         assert len(run.rounds) == 2
 
+    @pytest.mark.slow
     def test_images_get_a_posterior(self):
         image = apt.BatchSimulator(
             lambda rng, theta: theta[:, :1, None, None] + rng.standard_normal((len(theta), 1, 4, 4))

@@ -44,7 +44,12 @@ VARIANTS = {
 pytestmark = pytest.mark.filterwarnings("ignore::aptinfer.errors.SamplingWarning")
 
 
-@pytest.mark.parametrize("name", METHODS)
+LIKE_OTHERS = ("NPE", "SNPE-B", "TSNPE", "SNRE")  # what they remember, another method here remembers too
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LIKE_OTHERS)) for name in METHODS]
+)
 def test_interrupted_after_a_round_and_read_back(name, tmp_path):
     method, path = METHODS[name], tmp_path / "run.apt"
     # A method with a single round is interrupted in the middle of it.
