@@ -25,6 +25,9 @@ install_import_hook(with_shapes(), "shapes.checked")  # before anything imports 
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from aptinfer import epochs  # noqa: E402
+from programs import forget_programs  # noqa: E402
+
 
 @pytest.fixture(scope="module")
 def strict():
@@ -35,19 +38,22 @@ def strict():
 
 @pytest.fixture(scope="module")
 def quick():
-    """Programs that run once are compiled without optimisation, in about half the time."""
+    """Programs that run once are compiled without optimisation, in about half the time.
+
+    Their bits differ from those of usual ones: neither kind may be left to tests that want the other.
+    """
+    forget_programs()
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    forget_programs()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def room_for_programs():
     """Many small tests, each with programs of its own, never begin a run: see `epochs.make_room`."""
     yield
-    from aptinfer.epochs import make_room
-
-    make_room()
+    epochs.make_room()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -64,5 +64,3 @@ def test_other_shapes_and_settings_are_refused_with_advice():
         apt.GRU(units=0)
     with pytest.raises(ValueError, match="GRU hidden must be a whole number"):
         apt.GRU(hidden=(5, -1))
-    with pytest.raises(TypeError, match=r"unknown argument 'unit'. Did you mean 'units'"):
-        apt.GRU(unit=3)  # pyright: ignore[reportCallIssue]

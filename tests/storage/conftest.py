@@ -4,15 +4,19 @@ import jax
 import pytest
 from runs import infer
 
+from programs import forget_programs
+
 
 @pytest.fixture(scope="package", autouse=True)
 def quick():
     """Programs are compiled without optimisation, here and in processes that tests start: it is faster."""
+    forget_programs()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         jax.config.update("jax_disable_most_optimizations", True)
         yield
     jax.config.update("jax_disable_most_optimizations", False)
+    forget_programs()
 
 
 @pytest.fixture(scope="package")

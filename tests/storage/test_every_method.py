@@ -44,7 +44,14 @@ VARIANTS = {
 pytestmark = pytest.mark.filterwarnings("ignore::aptinfer.errors.SamplingWarning")
 
 
-LIKE_OTHERS = ("NPE", "SNPE-B", "TSNPE", "SNRE")  # what they remember, another method here remembers too
+LIKE_OTHERS = (
+    "NPE",
+    "FMPE",
+    "SNPE-B",
+    "TSNPE",
+    "SNRE",
+    "rejection",
+)  # what they remember, another method here remembers too
 
 
 @pytest.mark.parametrize(

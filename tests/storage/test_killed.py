@@ -13,6 +13,7 @@ from runs import assert_same_bits, assert_sound
 
 import aptinfer as apt
 from aptinfer.storage.runfile import RunFileReader
+from programs import forget_programs
 
 SCRIPT = Path(__file__).with_name("killed.py")
 
@@ -87,6 +88,7 @@ def cache(tmp_path, monkeypatch):
         "jax_compilation_cache_dir": str(tmp_path / "cache"),
         "jax_persistent_cache_min_compile_time_secs": 0,
     }
+    forget_programs()  # so that they are compiled here, and not taken from an earlier test
     before = {name: getattr(jax.config, name) for name in settings}
     for name, value in settings.items():
         monkeypatch.setenv(name.upper(), str(value))
