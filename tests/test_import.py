@@ -47,3 +47,13 @@ def test_every_public_name_can_be_imported(name):
 def test_a_mistyped_name_is_answered_with_the_nearest(typed, meant):
     with pytest.raises(AttributeError, match=f"no attribute '{typed}'. Did you mean '{meant}'"):
         getattr(apt, typed)
+
+
+def test_misspelt_keywords_of_classes_whose_shapes_tests_check():
+    """In a process of its own: the check of shapes would look at the keywords first."""
+    calls = {"MAF(layer=1)": "layers", "GRU(unit=3)": "units", "SNL(samplr=None)": "sampler"}
+    lines = [f"try: apt.{call}\nexcept TypeError as error: print(error)" for call in calls]
+    code = "\n".join(["import aptinfer as apt", *lines])
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for line, meant in zip(said.splitlines(), calls.values(), strict=True):
+        assert f"Did you mean '{meant}'?" in line

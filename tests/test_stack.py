@@ -115,6 +115,11 @@ class TestScreening:
         alone = np.column_stack([strong, little])
         assert self.kept(alone).all()
 
+    def test_nothing_is_left_out_by_few_rows(self):
+        few = np.random.default_rng(1).standard_normal((30, 20))
+        assert informative(self.theta[:30], few, RNG).all()
+        assert informative(self.theta[:0], few[:0], RNG).all()
+
     def test_nothing_is_left_out_of_few_entries(self):
         assert self.kept(RNG.standard_normal((400, 10))).all()
 
@@ -244,6 +249,15 @@ class TestRecipe:
         )
         run = self.run(image, np.zeros((1, 4, 4)), budget=100)
         assert type(run.posterior).__name__ == "DirectPosterior"
+
+    def test_rows_of_unknown_origin_are_refused_where_the_posterior_could_not_learn_from_them(self):
+        known = np.zeros((30, 2)), np.zeros((30, 2))
+        with pytest.raises(ValueError, match="Recipe needs to know where parameters came from"):
+            self.run(linear, [0.5, -0.4], budget=120, simulations_done=known)
+
+    def test_one_space_for_both(self):
+        with pytest.raises(ValueError, match="must have the same space"):
+            apt.Recipe(likelihood=apt.SNL(space=apt.Theta()))
 
     def test_other_methods_are_refused(self):
         with pytest.raises(TypeError, match=r"Recipe likelihood must be an apt.SNL"):

@@ -18,6 +18,7 @@ from scipy.special import ndtri
 from scipy.stats import norm, rankdata
 
 FEWEST_ENTRIES = 16  # of x, for it to be worth while
+FEWEST_ROWS = 50  # draws of the prior, for correlations to say anything
 LEVEL = 0.01  # chance that any entry of pure noise is kept
 JOINT_LEVEL = 0.02  # share of shuffles that must be as large for D to be left out
 SHUFFLES = 100
@@ -26,11 +27,11 @@ SHUFFLES = 100
 def informative(theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Which entries of x (rows, entries) to keep, from draws of the prior, theta (rows, dim) roughly normal.
 
-    All of them, where there are few or where those that look like noise do not look so together.
+    All of them, where there are few, or few rows, or where those that look like noise do not do so together.
     """
     rows, entries = x.shape
     everything = np.ones(entries, bool)
-    if entries < FEWEST_ENTRIES:
+    if entries < FEWEST_ENTRIES or rows < FEWEST_ROWS:
         return everything
     asked, scores = _features(theta), _scores(x)
     largest = np.abs(_correlations(asked, scores)).max(axis=(0, 1))

@@ -17,7 +17,7 @@ from aptinfer.methods.learning import Learned, Task, with_embedding
 from aptinfer.methods.snl import SNL
 from aptinfer.posteriors import SampledPosterior
 from aptinfer.protocols import Proposal
-from aptinfer.spaces import Frame, Latent, Space
+from aptinfer.spaces import Frame, Space
 from aptinfer.train import Trainer
 
 MOST_ROUNDS = 10
@@ -38,17 +38,14 @@ class Recipe:
 
     Args:
         likelihood: for vectors of up to 256 numbers that have a density.
-        posterior: for everything else.
-        space: coordinates of both.
+        posterior: for everything else, in the same space.
     """
 
     likelihood: SNL = field(default_factory=lambda: SNL(estimator=Stack(), screen=True))
     posterior: APT = field(default_factory=APT)
-    space: Space = field(default_factory=Latent)
 
     one_round = False
     embeds_x = True
-    takes_any_theta = True
 
     def __post_init__(self):
         for name, kind in (("likelihood", SNL), ("posterior", APT)):
@@ -56,6 +53,21 @@ class Recipe:
                 raise TypeError(
                     f"Recipe {name} must be an apt.{kind.__name__}(...), got {getattr(self, name)!r}."
                 )
+
+        if self.likelihood.space != self.posterior.space:
+            raise ValueError(
+                f"Recipe likelihood and posterior must have the same space, got {self.likelihood.space!r} "
+                f"and {self.posterior.space!r}."
+            )
+
+    @property
+    def space(self) -> Space:
+        return self.likelihood.space
+
+    @property
+    def takes_any_theta(self) -> bool:
+        """Whether rows of unknown origin may be learned from, whichever method it will be."""
+        return self.posterior.takes_any_theta
 
     @property
     def trainer(self) -> Trainer:
