@@ -1,5 +1,7 @@
 """Runs side by side give what they give alone, and no run disturbs another."""
 
+import signal
+import threading
 from functools import partial
 from typing import Any
 
@@ -78,6 +80,21 @@ def test_ctrl_c_leaves_every_run_with_its_finished_rounds(monkeypatch):
     monkeypatch.setattr(module.Program, "__call__", interrupted)
     with pytest.warns(UserWarning, match="interrupted in round 2"):
         runs = apt.side_by_side([partial(run_of, 0), partial(run_of, 1)])
+    assert [len(run.rounds) for run in runs] == [1, 1]
+    assert all(run.interrupted for run in runs)
+
+
+def test_ctrl_c_while_a_run_simulates_ends_all_of_them():
+    calls = []
+
+    def interrupted(rng, theta):
+        calls.append(1)
+        if len(calls) == 120:  # in the second round
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return theta + 0.3 * rng.standard_normal(2)
+
+    with pytest.warns(UserWarning, match="interrupted in round 2"):
+        runs = apt.side_by_side([partial(run_of, 0, model=interrupted), partial(run_of, 1)])
     assert [len(run.rounds) for run in runs] == [1, 1]
     assert all(run.interrupted for run in runs)
 

@@ -86,34 +86,36 @@ class Lane:
         self.error: BaseException | None = None
         self.wish: Wish | None = None
         self.ended = False
+        self.interrupt: BaseException | None = None  # to be raised where the run rests
         self._call, self._granted = call, None
-        self._interrupt: BaseException | None = None
         self._awake, self._resting = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name=f"run {number}", daemon=True)
         self._thread.start()
 
     def proceed(self, granted: Any = None) -> None:
-        """Let the run go on with what it wished for, until it rests or ends."""
+        """Let the run go on with what it wished for, until it rests or ends.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, which reaches the main thread only; the run has come to rest.
+        """
         self.wish, self._granted = None, granted
         self._awake.release()
         try:
             self._resting.acquire()
-        except KeyboardInterrupt as interrupt:
-            self._interrupt = interrupt  # Ctrl-C reaches the main thread only; the run must know of it
+        except KeyboardInterrupt:
             self._resting.acquire()
-
-    def interrupt(self, error: BaseException) -> None:
-        """Raise an error in the run where it rests."""
-        self._interrupt = error
-        self.proceed()
+            raise
 
     def rest(self, wish: Wish) -> Any:
         """In the run's own thread: wait for what it wishes for."""
-        self.wish = wish
-        self._resting.release()
-        self._awake.acquire()
-        if self._interrupt is not None:
-            error, self._interrupt = self._interrupt, None
+        self._granted = None
+        if self.interrupt is None:
+            self.wish = wish
+            self._resting.release()
+            self._awake.acquire()
+        if self._granted is None:
+            assert self.interrupt is not None
+            error, self.interrupt = self.interrupt, None
             raise error
         return self._granted
 
@@ -144,24 +146,38 @@ class InLane:
 
 
 def _take_turns(lanes: list[Lane]) -> None:
-    """Until every run has ended: let them go on until all rest, then grant what they wish for."""
-    for one in lanes:
-        one.proceed()
+    """Until every run has ended: let them go on until all rest, then grant what they wish for.
+
+    What goes wrong with that, or Ctrl-C, is raised in every run where it rests next: what it was granted
+    before is not lost.
+    """
     programs: dict[Any, Program] = {}
-    while any(not one.ended for one in lanes):
+    answers: dict[Lane, Any] = dict.fromkeys(lanes)
+    while answers:
+        waiting = list(answers.items())
+        while waiting:
+            one, answer = waiting.pop(0)
+            try:
+                one.proceed(answer)
+            except KeyboardInterrupt as interrupt:
+                _interrupt(lanes, interrupt)
         wishing = [one for one in lanes if one.wish is not None]
         try:
-            granted = _grant(wishing, programs)
+            granted = _grant([one for one in wishing if one.interrupt is None], programs)
         except BaseException as error:
-            for one in wishing:
-                one.interrupt(error)
-            continue
-        for one, answer in zip(wishing, granted, strict=True):
-            one.proceed(answer)
+            _interrupt(wishing, error)
+            granted = {}
+        answers = {one: granted.get(one.number) for one in wishing}
 
 
-def _grant(wishing: list[Lane], programs: dict[Any, "Program"]) -> list[Any]:
-    """What each of these runs wishes for, those of the same program together."""
+def _interrupt(lanes: list[Lane], error: BaseException) -> None:
+    for one in lanes:
+        if not one.ended:
+            one.interrupt = error
+
+
+def _grant(wishing: list[Lane], programs: dict[Any, "Program"]) -> dict[int, Any]:
+    """What each of these runs, by its number, wishes for, those of the same program together."""
     groups: dict[Any, list[Lane]] = {}
     for one in wishing:
         groups.setdefault(_signature(one.wish), []).append(one)
@@ -172,7 +188,7 @@ def _grant(wishing: list[Lane], programs: dict[Any, "Program"]) -> list[Any]:
         if signature not in programs:
             programs[signature] = Program(group[0])
         answers |= programs[signature](group)
-    return [answers[one.number] for one in wishing]
+    return answers
 
 
 def _signature(wish: Wish | None) -> Any:
