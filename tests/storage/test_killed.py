@@ -88,7 +88,7 @@ def cache(tmp_path, monkeypatch):
         "jax_compilation_cache_dir": str(tmp_path / "cache"),
         "jax_persistent_cache_min_compile_time_secs": 0,
     }
-    forget_programs()  # so that they are compiled here, and not taken from an earlier test
+    forget_programs()  # so that they are compiled anew, into this cache
     before = {name: getattr(jax.config, name) for name in settings}
     for name, value in settings.items():
         monkeypatch.setenv(name.upper(), str(value))
