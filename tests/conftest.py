@@ -25,8 +25,7 @@ install_import_hook(with_shapes(), "shapes.checked")  # before anything imports 
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from aptinfer import epochs  # noqa: E402
-from programs import forget_programs  # noqa: E402
+from aptinfer import programs  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +41,18 @@ def quick():
 
     Their bits differ from those of usual ones: neither kind may be left to tests that want the other.
     """
-    forget_programs()
+    programs.forget_all()
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
-    forget_programs()
+    programs.forget_all()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def room_for_programs():
-    """Many small tests, each with programs of its own, never begin a run: see `epochs.make_room`."""
+    """Many small tests, each with programs of its own, never begin a run: see `programs.make_room`."""
     yield
-    epochs.make_room()
+    programs.make_room()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import aptinfer as apt
-from aptinfer import epochs
+from aptinfer import programs
 
 BATCH, ROW = 16, 4 * 6  # bytes of one x
 CASES: dict[str, dict[str, Any]] = {
@@ -55,7 +55,7 @@ if __name__ == "__main__":
     case = CASES[sys.argv[1]]
     jax.config.update("jax_disable_most_optimizations", True)
     eight = infer(8, **case)
-    texts = [program.compiled.as_text() for program in epochs._PROGRAMS.values()]
+    texts = [program.compiled.as_text() for program in programs._PROGRAMS.values()]
     products = {shape for text in texts for shape in re.findall(r"= f32\[([\d,]*)\]\S* dot\(", text)}
     found = differences(infer(None, **case), eight)
     print(json.dumps({"devices": jax.device_count(), "products": sorted(products), **found}))

@@ -321,12 +321,12 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_programs_are_let_go_before_a_process_runs_out_of_memory_maps(monkeypatch):
-    from aptinfer import epochs
+    from aptinfer import programs
 
     kept = {"a program": object()}
-    monkeypatch.setattr(epochs, "_PROGRAMS", kept)
-    assert not epochs.make_room()
+    monkeypatch.setattr(programs, "_PROGRAMS", kept)
+    assert not programs.make_room()
     assert kept
-    monkeypatch.setattr(epochs, "MOST_MAPS", 0.0)
-    assert epochs.make_room()
+    monkeypatch.setattr(programs, "MOST_MAPS", 0.0)
+    assert programs.make_room()
     assert not kept

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aptinfer.epochs import Epoch, Limits, State, compiled, epochs_in_memory
+from aptinfer.epochs import Epoch, Limits, State, epochs_in_memory
+from aptinfer.programs import compiled
 from aptinfer.rows import TrainingRows
 
 _HERE = threading.local()

@@ -6,12 +6,8 @@ Members of an ensemble are a `vmap` axis of that same program, each with its own
 rows and early stopping.
 """
 
-import gc
 import itertools
 import math
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +19,7 @@ from jaxtyping import Array, Float, Int
 from aptinfer import adam
 from aptinfer.keys import as_jax
 from aptinfer.methods.losses import Loss
+from aptinfer.programs import compiled
 from aptinfer.rows import TrainingRows
 from aptinfer.shuffling import random_order
 
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
 BLOCK = 64  # epochs per call of the compiled program at most: the size of its buffer of losses
 _AT_ONCE = 8  # arrays that XLA fuses with the concatenation of them; with more, each is a loop and a copy
 _FEWEST_EPOCHS = 5  # without improvement before a member may slow down or stop
-MOST_MAPS = 0.5  # share of a process's memory maps that may be taken when a run begins
-_PROGRAMS: dict = {}
 
 
 class State(NamedTuple):
@@ -131,41 +126,6 @@ def start(weights: Any) -> State:
         skipped=filled(0),
         epoch=filled(0, shape=()),
     )
-
-
-def compiled(name: str, function: Callable, settings: tuple, *args) -> tuple[Any, float]:
-    """The program of `function` for arguments of these shapes, compiled at most once, and the seconds for it.
-
-    `settings` are what the function closes over: equal ones give the same program.
-    """
-    leaves, structure = jax.tree.flatten(args)
-    described = tuple((a.shape, a.dtype) if hasattr(a, "dtype") else a for a in leaves)
-    wanted = (name, settings, structure, described)
-    if wanted in _PROGRAMS:
-        return _PROGRAMS[wanted], 0.0
-    started = time.perf_counter()
-    _PROGRAMS[wanted] = eqx.filter_jit(function).lower(*args).compile()
-    return _PROGRAMS[wanted], time.perf_counter() - started
-
-
-def make_room() -> bool:
-    """Let go of all compiled programs if they are so many that another might crash the process.
-
-    A program takes hundreds of the memory maps that Linux allows a process, 65530 by default, and XLA does
-    not survive it when there is none left: a session with some fifty different runs would end there.
-    """
-    try:
-        taken = Path("/proc/self/maps").read_bytes().count(b"\n")
-        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
-    except (OSError, ValueError):  # not Linux, or hidden
-        return False
-    if taken < MOST_MAPS * allowed:
-        return False
-    _PROGRAMS.clear()
-    eqx.clear_caches()
-    jax.clear_caches()
-    gc.collect()
-    return True
 
 
 class Epoch(NamedTuple):

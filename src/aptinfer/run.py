@@ -18,7 +18,6 @@ from aptinfer.checks import (
 )
 from aptinfer.convoy import lane
 from aptinfer.durable import begin
-from aptinfer.epochs import make_room
 from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
 from aptinfer.given import as_done, begin_with, described
@@ -29,6 +28,7 @@ from aptinfer.overlap import check_overlap
 from aptinfer.posteriors import Posterior
 from aptinfer.posteriors.base import check_observation
 from aptinfer.priors import as_prior
+from aptinfer.programs import make_room
 from aptinfer.protocols import Executor, Outcome, Simulations, Store, StoreReader
 from aptinfer.report.progress import display
 from aptinfer.sequential import (

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aptinfer.epochs import Carry, Epoch, Limits, State, after_epoch, alone, compiled, limits_of, no_losses
+from aptinfer.epochs import Carry, Epoch, Limits, State, after_epoch, alone, limits_of, no_losses
+from aptinfer.programs import compiled
 from aptinfer.rows import TrainingRows
 from aptinfer.sharding import in_parts, on_all
 

@@ -12,8 +12,8 @@ from killed import SIMULATIONS, infer
 from runs import assert_same_bits, assert_sound
 
 import aptinfer as apt
+from aptinfer import programs
 from aptinfer.storage.runfile import RunFileReader
-from programs import forget_programs
 
 SCRIPT = Path(__file__).with_name("killed.py")
 
@@ -88,7 +88,7 @@ def cache(tmp_path, monkeypatch):
         "jax_compilation_cache_dir": str(tmp_path / "cache"),
         "jax_persistent_cache_min_compile_time_secs": 0,
     }
-    forget_programs()  # so that they are compiled anew, into this cache
+    programs.forget_all()  # so that they are compiled anew, into this cache
     before = {name: getattr(jax.config, name) for name in settings}
     for name, value in settings.items():
         monkeypatch.setenv(name.upper(), str(value))
