@@ -9,6 +9,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from aptinfer.threefry import THREEFRY
+
 
 class Key(NamedTuple):
     """A position in a tree of random streams: the seed and the numbers of the branches taken."""
@@ -38,4 +40,4 @@ class Key(NamedTuple):
 
 def as_jax(words):
     """The JAX key with these words."""
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    return jax.random.wrap_key_data(words, impl=THREEFRY)

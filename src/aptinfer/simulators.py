@@ -160,6 +160,8 @@ class JaxSimulator(BaseSimulator):
     def _start(self, seed, rows):
         import jax
 
+        from aptinfer.threefry import THREEFRY
+
         if self._compiled is None:
 
             def simulate(root, index, theta):
@@ -171,7 +173,7 @@ class JaxSimulator(BaseSimulator):
         first = int(rows.index[0]) // self.chunk * self.chunk
         index = np.arange(first, first + self.chunk, dtype=np.uint32)
         started = time.perf_counter()
-        root = jax.random.key(seed, impl="threefry2x32")
+        root = jax.random.key(seed, impl=THREEFRY)
         try:
             x = self._compiled(root, index, theta.astype(np.float32))
         except Exception as error:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from aptinfer.checks import suggests_keywords
 from aptinfer.estimators.ensemble import split_ensemble
 from aptinfer.estimators.velocity import Carried, VelocityNetwork
+from aptinfer.keys import as_jax
 from aptinfer.methods.learning import Learned, Task, check_choices, direct, train_network, with_defaults
 from aptinfer.methods.losses import Batch, Loss
 from aptinfer.posteriors import DirectPosterior
@@ -27,6 +28,7 @@ from aptinfer.protocols import Proposal
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
+FIXED = np.zeros(2, np.uint32)  # words of the key of validation's noise
 GOLDEN = np.uint32(2654435769)  # the golden ratio's fraction in units of 2^-32: products wrap round exactly
 QUESTIONS = 8  # times and noises that a validation row is asked
 
@@ -63,7 +65,7 @@ class FlowMatching(Loss):
             assert batch.position is not None
             place = batch.position[:, None] * QUESTIONS + np.arange(QUESTIONS)
             uniform = (place.astype(jnp.uint32) * GOLDEN >> 8).astype(jnp.float32) * np.float32(2**-24)
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), batch.position)
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(as_jax(FIXED), batch.position)
             noise = jax.vmap(lambda key: jax.random.normal(key, (QUESTIONS, dim), jnp.float32))(keys)
         else:
             for_times, for_noise = jax.random.split(batch.key)

@@ -19,14 +19,10 @@ from aptinfer.posteriors.base import Posterior
 from aptinfer.scaling import Scaling
 from aptinfer.spaces import Frame
 
-BLOCKS = (256, 4096)  # sizes in which the device works; the smallest that is enough is taken
+BLOCK = 1024  # values that the device draws or evaluates at once
 # Rejection gives up after so many draws if fewer than one in so many was accepted.
 MAX_DRAWS, MAX_DRAWS_PER_SAMPLE = 200_000, 1000
 ACCEPTANCE_DRAWS = 20_000
-
-
-def block_size(n: int) -> int:
-    return next((b for b in BLOCKS if n <= b), BLOCKS[-1])
 
 
 @eqx.filter_jit
@@ -127,7 +123,7 @@ class DirectPosterior(Posterior):
 
     def draw(self, key, n):
         inside_by_design = self.frame.always_inside
-        batch = n if inside_by_design else max(n, BLOCKS[-1])
+        batch = n if inside_by_design else max(n, BLOCK)
         values, thetas, found, tried = [], [], 0, 0
         while found < n:
             if tried >= MAX_DRAWS and found * MAX_DRAWS_PER_SAMPLE < tried:
@@ -158,10 +154,10 @@ class DirectPosterior(Posterior):
         return self.log_prob_values(values) - np.log(self.acceptance[0])
 
     def _in_blocks(self, log_prob, values: np.ndarray) -> np.ndarray:
-        size, out = block_size(len(values)), []
-        for start in range(0, len(values), size):
-            part = np.asarray(values[start : start + size], np.float32)
-            padded = np.concatenate([part, np.zeros((size - len(part), part.shape[1]), np.float32)])
+        out = []
+        for start in range(0, len(values), BLOCK):
+            part = np.asarray(values[start : start + BLOCK], np.float32)
+            padded = np.concatenate([part, np.zeros((BLOCK - len(part), part.shape[1]), np.float32)])
             out.append(np.asarray(log_prob(self.estimator, self.condition, padded))[..., : len(part)])
         return np.concatenate(out, axis=-1).astype(np.float64)
 
@@ -169,11 +165,10 @@ class DirectPosterior(Posterior):
         """`n` values from the estimator, an equal share from every member, in random order."""
         members = count_members(self.estimator)
         each = -(-n // members)
-        size = block_size(each)
         parts = []
-        for start in range(0, each, size):
+        for start in range(0, each, BLOCK):
             words = key.child(start).words()
-            parts.append(np.asarray(_draw(self.estimator, self.condition, words, size)))
+            parts.append(np.asarray(_draw(self.estimator, self.condition, words, BLOCK)))
         draws = np.concatenate(parts, axis=1)[:, :each].swapaxes(0, 1)
         draws = draws.reshape(-1, draws.shape[-1])
         if members == 1:

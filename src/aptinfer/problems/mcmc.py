@@ -31,6 +31,7 @@ from jax import Array, lax
 import aptinfer
 from aptinfer import caching
 from aptinfer.errors import SamplingError
+from aptinfer.threefry import THREEFRY
 
 __all__ = ["ByMCMC", "Draws"]
 
@@ -118,7 +119,7 @@ def chains(
     x = jnp.asarray(x_o, jnp.float32)
 
     def walk(z: np.ndarray, factor: np.ndarray, power: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        key = jax.random.key(rng.integers(2**32, dtype=np.uint32))
+        key = jax.random.key(rng.integers(2**32, dtype=np.uint32), impl=THREEFRY)
         single = (np.asarray(value, np.float32) for value in (z, factor, power))
         z, log_l = _walk(log_likelihood, key, x, *single, steps * dim)
         return np.asarray(z, np.float64), np.asarray(log_l, np.float64)
