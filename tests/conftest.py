@@ -27,6 +27,9 @@ import pytest  # noqa: E402
 
 from aptinfer import programs  # noqa: E402
 
+# Modules compile much that others have compiled: seconds of JAX's own threshold add up.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
 
 @pytest.fixture(scope="module")
 def strict():
@@ -35,17 +38,20 @@ def strict():
         yield
 
 
-@pytest.fixture(scope="module")
-def quick():
-    """Programs that run once are compiled without optimisation, in about half the time.
+@pytest.fixture(scope="module", autouse=True)
+def optimisation(request):
+    """Programs are compiled without optimisation, in less time, unless a module's tests train for long.
 
-    Their bits differ from those of usual ones: neither kind may be left to tests that want the other.
+    Their bits differ from those of usual ones: neither kind is left to modules that want the other.
     """
-    programs.forget_all()
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    programs.forget_all()
+    module = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
+    long = any(item.get_closest_marker(name) for item in module for name in ("slow", "optimised"))
+    if jax.config.read("jax_disable_most_optimizations") == long:
+        programs.forget_all()
+        jax.config.update("jax_disable_most_optimizations", not long)
+    with pytest.MonkeyPatch.context() as patch:  # for processes that tests start
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(not long)))
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -53,7 +53,6 @@ def differences(one: apt.Run, eight: apt.Run) -> dict[str, float]:
 
 if __name__ == "__main__":
     case = CASES[sys.argv[1]]
-    jax.config.update("jax_disable_most_optimizations", True)
     eight = infer(8, **case)
     texts = [program.compiled.as_text() for program in programs._PROGRAMS.values()]
     products = {shape for text in texts for shape in re.findall(r"= f32\[([\d,]*)\]\S* dot\(", text)}

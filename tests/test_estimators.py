@@ -18,7 +18,7 @@ from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 FEATURES = 3
 DRAWS = 20_000
@@ -76,7 +76,7 @@ CASES = [pytest.param((name, dim), id=f"{name}-{dim}d") for name in ESTIMATORS f
 
 
 @pytest.fixture(scope="module", params=CASES)
-def case(request, strict, quick) -> Case:
+def case(request, strict) -> Case:
     name, dim = request.param
     spec, scale = ESTIMATORS[name]
     points, volumes = rule(dim)
@@ -194,7 +194,7 @@ def test_made_looks_back_only_and_always_at_the_condition(dim, width):
 
 
 @pytest.fixture(scope="module")
-def spline(strict, quick):
+def spline(strict):
     """Twenty random splines, each on a fine grid that reaches beyond its bound."""
     transform = Spline(bins=6, bound=3.0)
     parameters = (

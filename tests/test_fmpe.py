@@ -11,8 +11,6 @@ from aptinfer.estimators.velocity import _angles, _clock, _solved
 from aptinfer.methods.fmpe import QUESTIONS, FlowMatching
 from aptinfer.methods.losses import Batch
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 ROWS, DIM, FEATURES = 6, 2, 3
 
 
@@ -133,7 +131,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def runs(quick):
+def runs():
     method = apt.FMPE(apt.Ensemble(apt.VelocityNetwork(hidden=16, blocks=1, steps=16), 2), **SETTINGS)
     settings = {"method": method, "simulations": 300, "progress": False}
     prior = apt.box([-1, -1], [1, 1])

@@ -21,7 +21,7 @@ from aptinfer.methods.losses import (
     WeightedLikelihood,
 )
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 PRIOR = GaussianTerms(np.zeros(2), np.eye(2))
 STANDARD = HostMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None])

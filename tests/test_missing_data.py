@@ -11,8 +11,6 @@ from aptinfer.protocols import Status
 from aptinfer.scaling import fit_scaling
 from aptinfer.simulators import as_simulator, judged
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 LONGEST = 8
 PRIOR = apt.box([-1, -1], [1, 1])
 TRAINER = apt.Trainer(epochs=3, batch=30, warmup=5)

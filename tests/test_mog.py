@@ -17,7 +17,7 @@ from aptinfer.estimators.mog import (
     on_host,
 )
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CORRELATED = {
     1: GaussianTerms(np.array([0.4]), np.array([[2.5]])),

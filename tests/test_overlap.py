@@ -15,8 +15,6 @@ from aptinfer.protocols import GROUP_SECONDS, Simulations
 from aptinfer.rows import training_rows
 from storage.runs import assert_same_bits
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 N, BATCH = 120, 20
 TRAINER = apt.Trainer(epochs=12, batch=BATCH, patience=5, learning_rate=5e-3, warmup=10)
 PRIOR, OBSERVED = apt.box([-1, -1], [1, 1]), [0.2, 0.3]

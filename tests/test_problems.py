@@ -44,8 +44,6 @@ def mixture_in_numpy(rng, theta, n):
     return np.where(rng.uniform(size=(n, 1)) < 0.5, *both)
 
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 IN_NUMPY = {
     "two_moons": two_moons_in_numpy,
     "slcp": slcp_in_numpy,

@@ -41,6 +41,7 @@ def test_guide_code_runs(tmp_path, monkeypatch, capsys):
     assert 0 < names["failed"] < 50
 
 
+@pytest.mark.slow
 def test_example_meets_the_exact_posterior(capsys):
     example = runpy.run_path(str(ROOT / "examples" / "01_linear_gaussian.py"))
     worst = example["main"](rounds=2, simulations=400)

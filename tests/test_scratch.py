@@ -38,7 +38,7 @@ def infer(file=None):
 
 
 def test_training_from_a_file_larger_than_memory_has_the_bits_of_training_in_memory(
-    monkeypatch, small_machine, quick, tmp_path
+    monkeypatch, small_machine, tmp_path
 ):
     """Two rounds with failed rows, one minibatch at a time."""
     on_disk, found = [], scratch.zeros_beside

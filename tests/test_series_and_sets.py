@@ -16,8 +16,6 @@ from aptinfer.estimators.embeddings import MLP, Embedded, build_embedding
 from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.series import Conv1D
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 STEPS, CHANNELS = 6, 2
 MASKED = {
     "gru": apt.GRU(4),

@@ -54,7 +54,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def runs(quick):
+def runs():
     return {}
 
 
@@ -186,7 +186,7 @@ class Counted(MaximumLikelihood):
 
 
 @pytest.mark.filterwarnings("ignore::aptinfer.SamplingWarning")  # of one chain after an epoch of training
-def test_more_rounds_trace_nothing_more_and_a_single_chain_goes_on(monkeypatch, quick):
+def test_more_rounds_trace_nothing_more_and_a_single_chain_goes_on(monkeypatch):
     monkeypatch.setattr(snl_module, "MaximumLikelihood", Counted)
     method = apt.SNL(
         estimator=apt.MDN(1),
@@ -214,7 +214,7 @@ def failing_often(theta):
     return 0.05 + 0.95 / (1 + np.exp(-4 * theta))
 
 
-def test_failures_count_as_part_of_the_likelihood(quick):
+def test_failures_count_as_part_of_the_likelihood():
     noise, x_o = 0.7, 0.5
 
     def simulator(rng, theta):
@@ -265,7 +265,7 @@ def test_without_failures_there_is_no_classifier(latent):
     assert model.success is None
 
 
-def test_constants_and_counts_in_x(quick):
+def test_constants_and_counts_in_x():
     def simulator(rng, theta):
         return np.array([[1.0, rng.poisson(np.exp(theta[0]))], [0.0, rng.poisson(np.exp(theta[0]))]])
 

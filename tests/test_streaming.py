@@ -9,8 +9,6 @@ import pytest
 import aptinfer as apt
 from aptinfer.streaming import one_ahead
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.mark.parametrize(("members", "rounds"), [(1, 2), (2, 1)])
 def test_streamed_training_equals_training_in_memory(members, rounds):

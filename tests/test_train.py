@@ -21,7 +21,7 @@ from aptinfer.protocols import Simulations
 from aptinfer.rows import TrainingRows, training_rows
 from aptinfer.train import Trainer
 
-pytestmark = pytest.mark.usefixtures("quick", "strict")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CAPACITY = 300
 NOISE = 0.5

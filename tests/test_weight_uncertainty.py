@@ -17,8 +17,6 @@ from aptinfer.methods import learning, weight_uncertainty
 from aptinfer.methods.losses import Batch, MaximumLikelihood
 from aptinfer.methods.weight_uncertainty import Gaussians, Uncertain, UncertainWeights
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 ROWS = 5
 PRIOR = apt.gaussian([0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]])
 TRAINER = apt.Trainer(epochs=40, patience=10, learning_rate=5e-3, warmup=10)

@@ -81,7 +81,6 @@ def test_the_clock_starts_only_what_ends_in_time():
     assert clock.allows(short)
 
 
-@pytest.mark.usefixtures("quick")
 def test_lines_of_networks_side_by_side(tmp_path):
     piece = Piece("made_up", "two_moons", "small", (0, 1), 1, 100)
     found = run_piece(piece, two_moons, SMALL, lambda measured: {"shape": measured.draws.shape}, tmp_path)

@@ -13,7 +13,9 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("name", table_1.METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "SNL")) for name in table_1.METHODS]
+)
 def test_each_attempt_ends_as_the_table_says(name):
     found = table_1.answers(name)
     assert table_1.entries(found) == EXPECTED[name]

@@ -7,6 +7,8 @@ from aptinfer import problems
 from aptinfer.diagnostics.two_sample import c2st
 from comparisons import assert_same_distribution, published
 
+pytestmark = pytest.mark.optimised
+
 OPTIONS = {"slcp_distractors": {"mixture": "sbibm"}}
 PUBLISHED_NAMES = {"lotka_volterra_ode": "lotka_volterra"}
 TASKS = (

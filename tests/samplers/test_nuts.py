@@ -12,7 +12,7 @@ from aptinfer.samplers import NUTS
 KEY = Key((0,))
 
 
-def test_draws_follow_the_density_at_any_params(quick, monkeypatch):
+def test_draws_follow_the_density_at_any_params(monkeypatch):
     target = Correlated(10, 0.9)
     sampler = NUTS(warmup=200)
     mean = np.linspace(-1, 1, 10, dtype=np.float32)

@@ -19,7 +19,7 @@ from aptinfer.errors import SamplingError, SamplingWarning
 from aptinfer.keys import Key
 from aptinfer.samplers import SingleSlice, Slice, TemperedSMC, slice_kernel, target
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 KEY = Key((0,))
 PLANE = Correlated(2, 0.9)

@@ -98,6 +98,7 @@ def cache(tmp_path, monkeypatch):
         jax.config.update(name, value)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(tmp_path, cache):
     assert killed_run(tmp_path, 4, seed=0, longest=1.5, rounds=3, wait=0.005) >= 1
 

@@ -83,7 +83,6 @@ def test_sets_of_sizes_never_trained_on():
     assert spread < bound
 
 
-@pytest.mark.usefixtures("quick")
 def test_few_sets_teach_that_larger_ones_say_more():
     posterior = infer_sets(1000, 12, apt.Trainer(epochs=40, batch=50, learning_rate=3e-3, average=0.9))
     x = np.random.default_rng(1).normal(0.4, 0.8, (12, 1))
