@@ -45,6 +45,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::aptinfer.errors.SamplingWarning
 
 
 LIKE_OTHERS = (
+    "APT",
     "NPE",
     "FMPE",
     "SNPE-B",
