@@ -254,7 +254,7 @@ def test_data_of_failed_rows_are_never_used():
     failed = np.arange(280) % 4 == 1
     simulations = simulations._replace(done=~failed)
     simulations.x[failed] = 0.0
-    huge = simulations._replace(x=np.where(failed[:, None], 1e4, simulations.x))
+    huge = simulations._replace(x=np.where(failed[:, None], np.nan, simulations.x))
     moved = simulations._replace(value=np.where(failed[:, None], 2.5, simulations.value))
     first, other, contrast = (
         TRAINER(Key((7,)), start(1), Atomic(6), rows_of(s, contrasts=True))

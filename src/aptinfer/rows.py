@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -45,6 +46,9 @@ class TrainingRows(eqx.Module):
         if x is None:
             assert self.x is not None
             x = self.x[index]
+        if candidates.shape[1] > 1:  # among contrasts are failed rows, whose x must not reach a gradient
+            done = self.done[index].reshape(-1, *[1] * (x.ndim - 1))
+            x = jnp.where(done, x, jnp.zeros((), x.dtype))
         return Batch(x, value, log_prior, source == 0, weight, ratio, self.n_train)
 
     def without_x(self) -> "TrainingRows":
@@ -65,10 +69,9 @@ def training_rows(
 ) -> TrainingRows:
     """A run's rows, padded to `capacity`, as NumPy arrays that a device can take.
 
-    The x of a row that is not `done` is never used, but must be finite, so that its gradient is too before it
-    is masked; x may already be padded. `weights` belong to weighted losses, one per row; `validates` says by
-    their numbers which rows are held back; `ended` which of them have an outcome, if not all have; `rng`
-    orders the validation candidates.
+    The x of a row that is not `done` is never used; x may already be padded. `weights` belong to weighted
+    losses, one per row; `validates` says by their numbers which rows are held back; `ended` which of them
+    have an outcome, if not all have; `rng` orders the validation candidates.
     """
     index = np.arange(len(simulations.done))
     usable = index[simulations.done]
