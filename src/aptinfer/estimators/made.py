@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+WIDTH = 16  # numbers in a wide vector of a CPU
+
 
 class Conditioned(eqx.Module):
     """A MADE at one condition: what the blind units and the biases add to each layer is computed."""
@@ -110,9 +112,9 @@ class MADE(eqx.Module):
         h = jnp.concatenate([conditions, values[:-1]])
         *hidden, last = zip(self.layers, self.masks(), strict=True)
         for layer, mask in hidden:
-            h = self.activation(_plus((layer.weights * mask) @ h, layer.bias))
+            h = self.activation(_affine(layer.weights * mask, layer.bias, h))
         layer, mask = last
-        return _plus((layer.weights * mask) @ h, layer.bias).reshape(*self.outputs, -1)
+        return _affine(layer.weights * mask, layer.bias, h).reshape(*self.outputs, -1)
 
     @property
     def dim(self) -> int:
@@ -152,25 +154,43 @@ class MADE(eqx.Module):
 
 
 @jax.custom_vjp
-def _plus(y: Float[Array, "units batch"], bias: Float[Array, " units"]) -> Float[Array, "units batch"]:
-    """Adds a bias. Its gradient, a sum along rows, is a product with ones: XLA's sums are slow on CPUs."""
-    return y + bias[:, None]
+def _affine(
+    weights: Float[Array, "units inputs"], bias: Float[Array, " units"], h: Float[Array, "inputs batch"]
+) -> Float[Array, "units batch"]:
+    """A dense layer, whose gradients are products with as many columns as suit a CPU."""
+    return weights @ h + bias[:, None]
 
 
-_plus.defvjp(
-    lambda y, bias: (_plus(y, bias), None),
-    lambda _, g: (g, g @ np.ones(g.shape[1], np.float32)),
-)
+def _affine_gradients(residual, g):
+    """Of weights, bias and inputs.
+
+    A product of 50 columns takes twice as long as one of 64, and one of 10 columns half as long as one of 10
+    rows; XLA's sums along rows, which the gradient of a bias is, take longer than products with ones.
+    """
+    weights, h = residual
+    (units, inputs), batch = weights.shape, h.shape[1]
+    others = np.zeros((WIDTH - inputs % WIDTH, batch), np.float32)
+    others[0] = 1  # the bias is the weight of an input that is always one
+    if units < inputs:
+        # Without the barrier, XLA would turn the product round again.
+        of_weights, of_bias = jax.lax.optimization_barrier(h @ g.T).T, g @ others[0]
+    else:
+        both = g @ jnp.concatenate([h, others]).T
+        of_weights, of_bias = both[:, :inputs], both[:, inputs]
+    return of_weights, of_bias, weights.T @ g
+
+
+_affine.defvjp(lambda weights, bias, h: (_affine(weights, bias, h), (weights, h)), _affine_gradients)
 
 
 def _degrees(width: int, dim: int) -> np.ndarray:
     """Degrees of hidden units, ascending: as many of each as division allows.
 
-    The number of those above zero is rounded down to a multiple of 16 (8 if there are few): products of such
-    widths take about half as long per number as those of 40 or 50 columns on CPUs with wide vectors.
+    The number of those above zero is rounded down to a multiple of WIDTH (8 if there are few): products of
+    such widths take about half as long per number as those of 40 or 50 columns on CPUs with wide vectors.
     """
     seeing = width - -(-width // dim)
-    rounded = seeing - seeing % (16 if seeing >= 32 else 8)
+    rounded = seeing - seeing % (WIDTH if seeing >= 32 else 8)
     seeing = rounded if rounded >= dim - 1 else seeing
     return np.sort(np.concatenate([np.zeros(width - seeing, int), 1 + np.arange(seeing) % max(dim - 1, 1)]))
 
