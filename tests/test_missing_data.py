@@ -84,6 +84,7 @@ def test_padding_to_another_length_trains_the_same_posterior():
     np.testing.assert_allclose(several.log_prob(theta)[0], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_with_gaps_survives_in_its_file(tmp_path):
     embedding = apt.SetTransformer(width=4, blocks=1, heads=2, features=3)
     method = apt.NPE(estimator=MDN, embedding=embedding, trainer=TRAINER)

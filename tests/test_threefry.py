@@ -15,7 +15,7 @@ def ours(words=WORDS):
 
 
 def theirs(words=WORDS):
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
 def words_of(keys):
