@@ -9,8 +9,10 @@ A run that wants epochs of training rests; when all rest, the epochs that they w
 ten small networks take about as long as one.
 """
 
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,28 +96,17 @@ class Lane:
         self._thread.start()
 
     def proceed(self, granted: Any = None) -> None:
-        """Let the run go on with what it wished for, until it rests or ends.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C, which reaches the main thread only; the run has come to rest.
-        """
+        """Let the run go on with what it wished for, until it rests or ends."""
         self.wish, self._granted = None, granted
         self._awake.release()
-        try:
-            self._resting.acquire()
-        except KeyboardInterrupt:
-            self._resting.acquire()
-            raise
+        self._resting.acquire()
 
     def rest(self, wish: Wish) -> Any:
         """In the run's own thread: wait for what it wishes for."""
-        self._granted = None
-        if self.interrupt is None:
-            self.wish = wish
-            self._resting.release()
-            self._awake.acquire()
-        if self._granted is None:
-            assert self.interrupt is not None
+        self.wish = wish
+        self._resting.release()
+        self._awake.acquire()
+        if self.interrupt is not None:
             error, self.interrupt = self.interrupt, None
             raise error
         return self._granted
@@ -149,32 +140,52 @@ class InLane:
 def _take_turns(lanes: list[Lane]) -> None:
     """Until every run has ended: let them go on until all rest, then grant what they wish for.
 
-    What goes wrong with that, or Ctrl-C, is raised in every run where it rests next: what it was granted
-    before is not lost.
+    What goes wrong with that, or Ctrl-C, is raised in every run where it rests.
     """
     programs: dict[Any, Program] = {}
     answers: dict[Lane, Any] = dict.fromkeys(lanes)
-    while answers:
-        waiting = list(answers.items())
-        while waiting:
-            one, answer = waiting.pop(0)
-            try:
+    with _ctrl_c() as pressed:
+        while answers:
+            for one, answer in answers.items():
                 one.proceed(answer)
-            except KeyboardInterrupt as interrupt:
-                _interrupt(lanes, interrupt)
-        wishing = [one for one in lanes if one.wish is not None]
-        try:
-            granted = _grant([one for one in wishing if one.interrupt is None], programs)
-        except BaseException as error:
-            _interrupt(wishing, error)
-            granted = {}
-        answers = {one: granted.get(one.number) for one in wishing}
+            wishing = [one for one in lanes if one.wish is not None]
+            if pressed:
+                _interrupt(wishing, pressed[0])
+            try:
+                granted = _grant([one for one in wishing if one.interrupt is None], programs)
+            except BaseException as error:
+                _interrupt(wishing, error)
+                granted = {}
+            answers = {one: granted.get(one.number) for one in wishing}
 
 
-def _interrupt(lanes: list[Lane], error: BaseException) -> None:
-    for one in lanes:
-        if not one.ended:
-            one.interrupt = error
+@contextmanager
+def _ctrl_c() -> Iterator[list[KeyboardInterrupt]]:
+    """Ctrl-C, noted when it is pressed: as an error it would strike the main thread between two runs.
+
+    Pressed once more, it strikes. A handler of the user's own is left alone.
+    """
+    pressed: list[KeyboardInterrupt] = []
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or usual is not signal.default_int_handler:
+        yield pressed
+        return
+
+    def note(number: int, frame: Any) -> None:
+        if pressed:
+            signal.default_int_handler(number, frame)
+        pressed.append(KeyboardInterrupt())
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _interrupt(wishing: list[Lane], error: BaseException) -> None:
+    for one in wishing:
+        one.interrupt = error
 
 
 def _grant(wishing: list[Lane], programs: dict[Any, "Program"]) -> dict[int, Any]:
