@@ -32,10 +32,15 @@ QUICK_LIMIT = 10_000  # events of a simulation
 
 def methods(quick: bool = False) -> dict[str, Any]:
     epochs = settings.QUICK_EPOCHS if quick else EPOCHS
-    gru = apt.GRU(units=100, hidden=(50, 50))
     gaussian = apt.GaussianProposal()
+    # A step through 151 times takes as long with 200 rows as with 100.
+    recurrent = {
+        "embedding": apt.GRU(units=100, hidden=(50, 50)),
+        "trainer": apt.Trainer(batch=200, epochs=epochs),
+    }
     return {
-        "RNN-APT": settings.mdn_apt(1, epochs, gaussian, embedding=gru),
+        "RNN-APT": settings.mdn_apt(1, epochs, gaussian, **recurrent),
+        "RNN-APT, latent": settings.mdn_apt(1, epochs, gaussian, **recurrent, space=apt.Latent()),
         "APT, statistics": settings.mdn_apt(1, epochs, gaussian),
         "aptinfer default, series": apt.APT(),
     }
@@ -48,6 +53,8 @@ def pieces(scale: Scale) -> list[Piece]:
         found += scale.pieces(
             NAME, problem, "RNN-APT", minutes=9, first=SEEDS, quick_simulations=300, **sizes
         )
+        if not scale.quick:
+            found += scale.pieces(NAME, problem, "RNN-APT, latent", minutes=9, first=SEEDS, **sizes)
         found += scale.pieces(NAME, problem, "APT, statistics", minutes=4, first=SEEDS, **sizes)
         if not scale.quick:
             found += scale.pieces(NAME, problem, "aptinfer default, series", minutes=9, later=2, **sizes)

@@ -45,14 +45,14 @@ def maf_apt(epochs: int, estimator: Any = None, *, loss: Any = None) -> apt.APT:
     )
 
 
-def mdn_apt(components: int, epochs: int, loss: Any = None, embedding: Any = None) -> apt.APT:
+def mdn_apt(components: int, epochs: int, loss: Any = None, embedding: Any = None, **others: Any) -> apt.APT:
     """A mixture of Gaussians from 2 x 50 tanh units; mixture proposals in closed form by default."""
+    chosen: dict[str, Any] = {"space": apt.Theta(), "trainer": trainer(epochs)} | others
     return apt.APT(
         loss=loss or apt.MixtureProposal(),
         estimator=apt.MDN(components),
         embedding=embedding or tanh(),
-        space=apt.Theta(),
-        trainer=trainer(epochs),
+        **chosen,
     )
 
 

@@ -241,15 +241,19 @@ def fit(
     *,
     ratios: Ratio | None = None,
     weights: np.ndarray | None = None,
+    teaching: np.ndarray | None = None,
 ) -> tuple[Embedded, History]:
     """Train an estimator of `rows.value` given `rows.x`, whatever stands there: the roles may be swapped.
 
-    `log_prior` is the prior's at each value; None where a loss does not look at it.
+    `log_prior` is the prior's at each value; None where a loss does not look at it. `teaching` says which
+    rows are learned from; None: all that have not failed.
 
     Raises:
         Rehearsed: the task is a rehearsal.
     """
     trainer = fitting(trainer, rows)
+    if teaching is not None:
+        rows = rows._replace(done=rows.done & teaching)
     if _alike(task.head_start, estimator):
         estimator = task.head_start
     data = training_rows(

@@ -23,7 +23,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from aptinfer.checks import suggests_keywords
+from aptinfer.checks import positive_float, suggests_keywords
 from aptinfer.columns import Columns, check_size, fit_columns
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.bernoulli import Bernoulli
@@ -35,6 +35,7 @@ from aptinfer.estimators.shifted import Shifted
 from aptinfer.estimators.stack import Family, Stack, families_of, stacking_weights
 from aptinfer.methods.learning import Learned, Task, check_choices, fit
 from aptinfer.methods.losses import MaximumLikelihood
+from aptinfer.methods.nearby import Nearby
 from aptinfer.methods.sampling import check_prior, proposed, sampled
 from aptinfer.posteriors import SampledPosterior
 from aptinfer.posteriors.sampled import check_sampler
@@ -46,6 +47,7 @@ from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
 ENOUGH = 30  # held-back rows of proposals for families to be weighted by them
+LEAST_NEAR = 50  # rows, with a tenth as many held back, for others to be left out
 LEAST = np.float32(np.log(1e-3))  # of a family's log weight, for it to count
 BLOCK = 256  # rows that are evaluated at once
 _FAMILY = 4  # branch of a key for the families of a stack
@@ -57,6 +59,7 @@ class NeuralLikelihood(eqx.Module):
     estimators: tuple[Embedded, ...]
     log_weights: Float[Array, " families"]
     success: Embedded | None
+    nearby: Nearby | None = None
 
     def log_likelihood(self, x: Float[Array, " size"], z: Float[Array, " dim"]) -> Float[Array, ""]:
         if len(self.estimators) == 1:
@@ -69,6 +72,8 @@ class NeuralLikelihood(eqx.Module):
                 for family, w in families
             ]
             log_l = logsumexp(jnp.stack(weighted))
+        if self.nearby is not None:
+            log_l += self.nearby.log_weight(z)
         if self.success is None:
             return log_l
         return log_l + _log_density(self.success, jnp.ones(1, jnp.float32), z)
@@ -93,6 +98,7 @@ class Memory(NamedTuple):
     columns: Columns
     model: NeuralLikelihood
     state: Any
+    draws: np.ndarray | None
 
 
 @suggests_keywords
@@ -110,6 +116,8 @@ class SNL:
             chain, which goes on from round to round.
         screen: leave out entries of x that are independent of the parameters and of all other entries, as far
             as the first round's draws of the prior can tell; see `aptinfer.screening`.
+        local: learn only from parameters that are at most so many times as far from the posterior's mean as
+            its own draws, once a round has found it; see `aptinfer.methods.nearby`. None: from all.
     """
 
     estimator: Any = None
@@ -118,6 +126,7 @@ class SNL:
     trainer: Trainer = field(default_factory=Trainer)
     sampler: Sampler = field(default_factory=Automatic)
     screen: bool = False
+    local: float | None = None
 
     one_round = False
     takes_any_theta = True
@@ -125,6 +134,11 @@ class SNL:
     def __post_init__(self):
         check_choices(self, stack=True)
         check_sampler("SNL", self.sampler)
+        if self.local is not None and positive_float("SNL local", self.local) < 2:
+            raise ValueError(
+                f"SNL local must be at least 2, got {self.local}: the posterior itself reaches farther than "
+                f"that from its mean. None learns from all rows."
+            )
 
     def settled(self, frame: Frame) -> "SNL":
         check_prior(self.sampler, frame)
@@ -145,19 +159,24 @@ class SNL:
 
     def learn(self, task: Task, memory: Memory | None) -> Learned:
         rows = task.simulations
-        columns, model, state = memory or self._first(task)
+        columns, model, state, draws = memory or self._first(task)
         if self.trainer.restart:
             model = self._new(task, columns)
         noise = task.for_weights.child(0, 1).generator()
         swapped = rows._replace(x=rows.value, value=columns.rows(rows.x, noise))
+        nearby = self._nearby(task, draws)
+        near = None if nearby is None else nearby.contains(rows.value)
         fits = [
-            fit(self._of_family(task, k), self.trainer, MaximumLikelihood(), family, swapped)
+            fit(self._of_family(task, k), self.trainer, MaximumLikelihood(), family, swapped, teaching=near)
             for k, family in enumerate(model.estimators)
         ]
         model = NeuralLikelihood(
-            tuple(family for family, _ in fits), model.log_weights, self._success(task, rows, model.success)
+            tuple(family for family, _ in fits),
+            model.log_weights,
+            self._success(task, rows, model.success),
+            nearby,
         )
-        weights = np.ones(1) if len(fits) == 1 else self._weights(model, swapped)
+        weights = np.ones(1) if len(fits) == 1 else self._weights(model, swapped, near)
         log_weights = np.log(np.maximum(weights, np.exp(LEAST) / 2)).astype(np.float32)
         model = eqx.tree_at(lambda m: m.log_weights, model, jnp.asarray(log_weights))
         posterior = SampledPosterior(
@@ -165,7 +184,8 @@ class SNL:
         )
         learned = sampled(task, posterior, fits[int(weights.argmax())][1], memory=None)
         notes = {f"weight_{k + 1}": float(w) for k, w in enumerate(weights)} if len(fits) > 1 else {}
-        memory = Memory(columns, model, posterior.first_draws.state)
+        draws = posterior.first_draws
+        memory = Memory(columns, model, draws.state, None if self.local is None else draws.values)
         return learned._replace(memory=memory, notes={**learned.notes, **notes})
 
     def _first(self, task: Task) -> Memory:
@@ -180,7 +200,19 @@ class SNL:
             rows.x[rows.done], "SNL", kept, bits=self._chosen_here, observation=task.observation
         )
         columns(task.observation)  # refuses an impossible one before anything is trained
-        return Memory(columns, self._new(task, columns), None)
+        return Memory(columns, self._new(task, columns), None, None)
+
+    def _nearby(self, task: Task, draws: np.ndarray | None) -> Nearby | None:
+        """The parameters to learn from, where the last round's posterior has its draws."""
+        if self.local is None:
+            return None
+        everywhere, rows = Nearby.everywhere(task.frame.prior.dim), task.simulations
+        if draws is None:
+            return everywhere
+        nearby = Nearby.of(draws, rows.value[rows.done], self.local)
+        held_back = self.trainer.validates(np.arange(len(rows.done)))
+        near = nearby.contains(rows.value) & rows.done
+        return nearby if min(near.sum(), 10 * (near & held_back).sum()) >= LEAST_NEAR else everywhere
 
     def _new(self, task: Task, columns: Columns) -> NeuralLikelihood:
         """With the random weights that belong to this round."""
@@ -213,10 +245,12 @@ class SNL:
         key = task.for_training.child(_FAMILY, k)
         return replace(task, for_training=key, listen=lambda progress: None, head_start=None)
 
-    def _weights(self, model: NeuralLikelihood, rows: Simulations) -> np.ndarray:
+    def _weights(self, model: NeuralLikelihood, rows: Simulations, near: np.ndarray | None) -> np.ndarray:
         """Of the families, by held-back rows: those of proposals, near the posterior, if they are enough."""
         index = np.arange(len(rows.done))
         held_back = self.trainer.validates(index) & rows.done
+        if near is not None:
+            held_back &= near
         proposed = held_back & (rows.source > 0)
         chosen = proposed if proposed.sum() >= ENOUGH else held_back
         return stacking_weights(_log_densities(model, rows.value[chosen], rows.x[chosen]))
