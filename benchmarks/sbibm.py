@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--observations", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time, one core each")
+    parser.add_argument("--per-process", type=int, default=5, help="observations; a process compiles once")
     parser.add_argument("--together", action="store_true", help="in this process, observations side by side")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so many")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / "sbibm.jsonl")
@@ -179,8 +180,15 @@ def main() -> None:
         for budget in options.budgets
         for seed in options.seeds
         for method in options.methods
+        for first in range(0, len(options.observations), options.per_process)
         for task in options.tasks
-        if (left := tuple(o for o in options.observations if (task, method, budget, seed, o) not in done))
+        if (
+            left := tuple(
+                o
+                for o in options.observations[first:][: options.per_process]
+                if (task, method, budget, seed, o) not in done
+            )
+        )
     ]
     if options.table:
         pass
