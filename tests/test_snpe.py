@@ -5,6 +5,7 @@ from typing import cast
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -20,6 +21,7 @@ from aptinfer.estimators.mog import (
     divided,
     on_host,
 )
+from aptinfer.methods import snpe_a
 from aptinfer.posteriors import DirectPosterior
 from aptinfer.proposals.defensive import WithPrior
 from aptinfer.protocols import Simulations
@@ -110,9 +112,20 @@ def test_snpe_a_grows_its_network_in_the_last_round_only():
     np.testing.assert_allclose(run.posterior.mean(), [0.44, 0.62], atol=0.25)
 
 
-def test_snpe_a_keeps_the_last_posterior_that_exists(monkeypatch):
-    from aptinfer.methods import snpe_a
+def test_a_component_much_wider_than_the_prior_is_no_quotient():
+    def found(*spreads, precision=1.0):
+        factors = jnp.stack([jnp.diag(jnp.array([10.0, 1 / spread])) for spread in spreads])
+        mixture = Mixture(jnp.zeros(len(spreads)), jnp.zeros((len(spreads), 2)), factors)
+        return snpe_a._exists(mixture, GaussianTerms(np.zeros(2), precision * np.eye(2)))
 
+    assert found(0.1, 1.0, 1.9)
+    assert not found(0.1, 1.0, 2.1)
+    assert not found(0.1, 1.0, np.nan)
+    assert found(6.0, precision=0.1)
+    assert found(1e3, precision=0.0)
+
+
+def test_snpe_a_keeps_the_last_posterior_that_exists(monkeypatch):
     divide = snpe_a._quotient
 
     def by_far_too_narrow(estimator, ratios):

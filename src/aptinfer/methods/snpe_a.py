@@ -6,8 +6,9 @@ Gaussian proposals the posterior is a quotient of Gaussians,
     q(v | x_o)  proportional to  q~(v | x_o) p(v) / p~(v)    (`mog.divided`),
 
 one Gaussian until the last round, whose network is a mixture grown from it. The quotient exists only where
-q~ is narrower than p~ / p. Where it does not, the round is lost: its posterior is that of the round before,
-and so is the next proposal, as in the original code; the round's note `not_positive_definite` says so.
+q~ is narrower than p~ / p. Where it does not, or hardly does, so that a component comes out much wider than
+the prior itself, the round is lost: its posterior is that of the round before, and so is the next proposal,
+as in the original code; the round's note `not_positive_definite` says so.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from aptinfer.estimators.density import DensityEstimator
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import Ensemble, split_ensemble
 from aptinfer.estimators.mdn import MDN, MixtureHead
-from aptinfer.estimators.mog import Mixture, Ratio, divided
+from aptinfer.estimators.mog import GaussianTerms, Mixture, Ratio, divided
 from aptinfer.keys import as_jax
 from aptinfer.methods.learning import (
     Learned,
@@ -44,6 +45,7 @@ from aptinfer.protocols import Proposal, Simulations
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
+WIDEST = 2.0  # of a quotient's components, in standard deviations of the prior
 APART = 1e-3  # of the standard deviation: how far copies of a component start from each other
 
 
@@ -126,8 +128,7 @@ class SNPEA:
             answer = network._replace(estimator=_quotient(network.estimator, task.proposal.ratios))
         learned = direct(task, answer, history)
         # Asked of the mixture, not of draws from it: those may all come from components that do exist.
-        numbers = jax.tree.leaves(members_at(learned.posterior))
-        exists = all(np.isfinite(array).all() for array in numbers)
+        exists = all(_exists(mixture, task.frame.gaussian) for mixture in members_at(learned.posterior))
         posterior = learned.posterior if exists or memory is None else memory.posterior
         notes = {**notes_on(posterior), "not_positive_definite": float(not exists)}
         return learned._replace(posterior=posterior, notes=notes, memory=Memory(network, posterior))
@@ -157,6 +158,16 @@ def grown(task: Task, estimator: Embedded, components: int) -> Embedded:
     arrays = jnp.concatenate(weight, -2), jnp.concatenate(bias, -1)
     larger = eqx.tree_at(lambda h: (h.linear.weight, h.linear.bias), larger, arrays)
     return Embedded(estimator.embedding, larger)
+
+
+def _exists(mixture: Mixture, prior: GaussianTerms | None) -> bool:
+    """Whether all components are positive definite, with something to spare. A flat prior has no width."""
+    if not all(np.isfinite(array).all() for array in jax.tree.leaves(mixture)):
+        return False
+    assert prior is not None  # the method refuses others
+    factors = np.asarray(mixture.factors, np.float64)
+    spare = np.swapaxes(factors, -1, -2) @ factors - prior.precision / WIDEST**2
+    return bool((np.linalg.eigvalsh(spare) > 0).all())
 
 
 def _components(network: Network) -> int:
