@@ -38,5 +38,6 @@ def run_on_cores(
             lines = [line for line in out.splitlines() if line.startswith("{")]
             with results.open("a") as file:
                 file.writelines(f"{line}\n" for line in lines)
-            print(f"{case}: C2ST {', '.join(str(json.loads(line)['c2st']) for line in lines)}", flush=True)
+            scores = [str(json.loads(line).get("c2st", "done")) for line in lines]
+            print(f"{case}: {', '.join(scores)}", flush=True)
         time.sleep(0.2)

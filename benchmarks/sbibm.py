@@ -1,42 +1,28 @@
 """Accuracy for a number of simulations, on the ten tasks of the published benchmark (Lueckmann et al. 2021).
 
 One JSON line per run in `results/sbibm.jsonl`; what is there is not run again. The table beside the published
-figures (`published.csv`: means over observations 1 to 5 of the benchmark's results) is printed at the end.
+figures is printed at the end.
 
     python benchmarks/sbibm.py --jobs 16                                  the recipe, everywhere
     python benchmarks/sbibm.py --methods apt --tasks slcp sir --budgets 1000
     python benchmarks/sbibm.py --together                                 on a GPU, all runs of a task at once
-    python benchmarks/sbibm.py --table
+    python benchmarks/sbibm.py --table --plot docs/sbibm.png
 """
 
 import argparse
-import csv
 import datetime
 import json
 import pathlib
 import platform
-import statistics
 import time
 import warnings
-from collections import defaultdict
 from typing import Any, NamedTuple
 
 from running import run_on_cores
+from sbibm_table import TASKS, plot, read, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 DRAWS = 10_000
-TASKS = (
-    "two_moons",
-    "slcp",
-    "slcp_distractors",
-    "gaussian_linear",
-    "gaussian_linear_uniform",
-    "gaussian_mixture",
-    "bernoulli_glm",
-    "bernoulli_glm_raw",
-    "lotka_volterra",
-    "sir",
-)
 
 
 class Case(NamedTuple):
@@ -121,40 +107,6 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
     return lines
 
 
-def read(results: pathlib.Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-
-
-def published() -> dict[tuple[str, int], dict[str, float]]:
-    """By task and budget: C2ST of every published algorithm."""
-    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-    with (HERE / "published.csv").open() as file:
-        for row in csv.DictReader(file):
-            found[row["task"], int(row["simulations"])][row["algorithm"]] = float(row["c2st"])
-    return found
-
-
-def table(lines: list[dict[str, Any]]) -> str:
-    """C2ST of each task, method and budget beside the published SNPE and the best of the eight."""
-    groups = defaultdict(list)
-    for line in lines:
-        groups[TASKS.index(line["task"]), line["budget"], line["method"]].append(line)
-    rows = [
-        "| task | simulations | method | mean C2ST | median | runs | minutes | SNPE | best of eight |",
-        "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for (number, budget, method), group in sorted(groups.items()):
-        scores, anchors = [line["c2st"] for line in group], published()[TASKS[number], budget]
-        minutes = statistics.median(line["minutes"] for line in group)
-        best = f"{min(anchors.values()):.3f} ({min(anchors, key=anchors.__getitem__)})" if anchors else ""
-        rows.append(
-            f"| {TASKS[number]} | {budget} | {method} | {statistics.mean(scores):.3f} | "
-            f"{statistics.median(scores):.3f} | {len(scores)} | {minutes:.2f} | "
-            f"{anchors.get('SNPE', float('nan')):.3f} | {best} |"
-        )
-    return "\n".join(rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
@@ -168,6 +120,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so many")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / "sbibm.jsonl")
     parser.add_argument("--table", action="store_true", help="only show what there is")
+    parser.add_argument("--plot", type=pathlib.Path, help="a picture of what there is")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
@@ -200,6 +153,8 @@ def main() -> None:
     else:
         run_on_cores(__file__, cases, options.jobs, options.results, options.minutes)
     print(table(read(options.results)))
+    if options.plot:
+        plot(read(options.results), options.plot)
 
 
 if __name__ == "__main__":

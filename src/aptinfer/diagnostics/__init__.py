@@ -14,6 +14,7 @@ _WHERE = {
     "sliced_wasserstein": "two_sample",
     "kde_log_density": "kde",
     "median_distance": "distance",
+    "expected_coverage": "coverage",
 }
 _MODULES = ("two_sample",)
 
@@ -22,6 +23,7 @@ __getattr__, __dir__ = lazy(__name__, _WHERE, _MODULES)
 
 if TYPE_CHECKING:
     from aptinfer.diagnostics import two_sample as two_sample
+    from aptinfer.diagnostics.coverage import expected_coverage as expected_coverage
     from aptinfer.diagnostics.distance import median_distance as median_distance
     from aptinfer.diagnostics.kde import kde_log_density as kde_log_density
     from aptinfer.diagnostics.two_sample import c2st as c2st
