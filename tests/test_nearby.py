@@ -69,23 +69,40 @@ def infer(method, **sizes):
     return apt.infer(apt.BatchSimulator(bent), prior, [0.0], method=method, progress=False, **sizes)
 
 
-@pytest.mark.parametrize("local", [3.0, None])
-def test_a_simple_model_is_right_where_the_posterior_is(local):
+@pytest.fixture(scope="module", params=[3.0, None])
+def posterior(request):
     method = apt.SNL(
         estimator=apt.MDN(1),
         embedding=apt.Flatten(),
-        local=local,
+        local=request.param,
         trainer=apt.Trainer(learning_rate=0.01, epochs=300),
         sampler=apt.samplers.Resampled(10_000),
     )
-    draws = infer(method, rounds=5, simulations=200).posterior.sample(4000)
+    return infer(method, rounds=5, simulations=200).posterior
+
+
+def is_local(posterior):
+    return posterior.model.nearby is not None
+
+
+def test_a_simple_model_is_right_where_the_posterior_is(posterior):
+    draws = posterior.sample(4000)
     grid = np.linspace(-1, 1, 2001)
     exact = np.exp(-0.5 * (grid + grid**3) ** 2 / NOISE**2 - 0.5 * grid**2)
     spread = np.sqrt(np.sum(grid**2 * exact) / np.sum(exact))
     # Mean and spread from some 500 rows near the posterior, and as much again for the training.
     error = 4 * np.sqrt(2 / 500)
     right = abs(draws.mean()) < error * spread and abs(np.log(draws.std() / spread)) < error
-    assert right == (local is not None)
+    assert right == is_local(posterior)
+
+
+def test_an_observation_whose_posterior_is_elsewhere_is_warned_of(posterior):
+    elsewhere = posterior.given([2.0])
+    if is_local(posterior):
+        with pytest.warns(apt.SamplingWarning, match=r"draws lie where the likelihood has not learned"):
+            elsewhere.sample(100)
+    else:
+        elsewhere.sample(100)
 
 
 def test_too_few_rows_are_all_learned_from():

@@ -31,4 +31,4 @@ class RunFileError(AptinferError):
 
 
 class SamplingWarning(UserWarning):
-    """Draws were made, but chains disagree or too few draws are effective. The message names the remedy."""
+    """Draws were made, but cannot be relied on, as where chains disagree. The message names the remedy."""

@@ -78,6 +78,10 @@ class NeuralLikelihood(eqx.Module):
             return log_l
         return log_l + _log_density(self.success, jnp.ones(1, jnp.float32), z)
 
+    def knows(self, values: np.ndarray) -> np.ndarray:
+        """Which parameters are among those that it has learned from."""
+        return np.ones(len(values), bool) if self.nearby is None else self.nearby.contains(values)
+
     def log_densities(self, x: Float[Array, " size"], z: Float[Array, " dim"]) -> Float[Array, " families"]:
         """log q_k(x | z) of each family."""
         return jnp.stack([_log_density(family, x, z) for family in self.estimators])

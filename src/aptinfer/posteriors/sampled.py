@@ -7,6 +7,7 @@ mixture that is fitted to the draws.
 """
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Array, Float
 
-from aptinfer.errors import SamplingError
+from aptinfer.errors import SamplingError, SamplingWarning
 from aptinfer.keys import Key
 from aptinfer.posteriors.base import Posterior
 from aptinfer.posteriors.targets import target_in
@@ -24,6 +25,7 @@ from aptinfer.samplers.evidence import log_evidence
 from aptinfer.samplers.target import log_densities
 from aptinfer.spaces import Frame
 
+MOST_UNKNOWN = 0.02  # share of draws where a likelihood may not have learned
 BLOCK = 1000  # draws that are made at once by samplers that do not say
 FIRST = Key((0,))  # of the draws that the posterior's own numbers and the next proposal come from: `seed=0`
 _EVIDENCE = Key((1,))
@@ -119,6 +121,7 @@ class SampledPosterior(Posterior):
         size = getattr(self.sampler, "block", BLOCK)
         going_on = {} if state is None else {"state": state}
         draws = self.sampler(key, self._target, self._params, size, **going_on)
+        self._warn_of_the_unknown(draws.values)
         if self.frame.always_inside:
             return draws
         # A draw next to an edge may be rounded across it.
@@ -126,6 +129,19 @@ class SampledPosterior(Posterior):
         if not inside.any():
             raise SamplingError("none of the sampler's draws lies inside the prior's support.")
         return replace(draws, values=draws.values[inside])
+
+    def _warn_of_the_unknown(self, values: np.ndarray) -> None:
+        """A likelihood that was learned near one posterior may be asked about an x whose own is elsewhere."""
+        knows = getattr(self.model, "knows", None)
+        unknown = 0.0 if knows is None else float(1 - knows(values).mean())
+        if unknown > MOST_UNKNOWN:
+            warnings.warn(
+                f"{unknown:.0%} of the posterior's draws lie where the likelihood has not learned: it knows "
+                f"parameters near the posterior of the run's own observation only. Another x needs a run of "
+                f"its own; the run's own needs more rounds; SNL(local=None) learns everywhere.",
+                SamplingWarning,
+                stacklevel=2,
+            )
 
 
 def check_sampler(method: str, sampler: object) -> None:
