@@ -1,6 +1,6 @@
 """Proposals: what they draw, their densities over the prior, and which loss takes which."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -280,16 +280,32 @@ class Apart(apt.Truncated):
         return HalfSpace(0.9, True, number) if number % 2 else HalfSpace(0.3, False, number)
 
 
-@pytest.mark.parametrize("weighted", [True, False])
-def test_truncated_regions_need_not_be_nested(weighted, monkeypatch):
+class Crossed(apt.Truncated):
+    """Regions that hold the posterior, none inside the other."""
+
+    def after(self, posterior, number):
+        return HalfSpace(-0.9, True, number) if number % 2 else HalfSpace(2.1, False, number)
+
+
+CASES = {
+    "regions that miss the posterior": (apt.TSNPE(proposal=Apart(), outside=True), True),
+    "the same, without weights": (apt.TSNPE(proposal=Apart(), outside=True), False),
+    "the newest region": (apt.TSNPE(proposal=Crossed()), True),
+    "the same, and it misses the posterior": (apt.TSNPE(proposal=Apart()), False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_truncated_regions_need_not_be_nested(name, monkeypatch):
     noise, x_o = 0.4, np.array([0.7, -0.3])
 
     def simulator(rng, theta):
         return theta + noise * rng.standard_normal(2)
 
-    if not weighted:
+    method, right = CASES[name]
+    if "without weights" in name:
         monkeypatch.setattr(apt.TSNPE, "weights", lambda self, task, _: np.ones(len(task.simulations.done)))
-    method = apt.TSNPE(estimator=apt.MDN(2), proposal=Apart(), trainer=apt.Trainer(learning_rate=3e-3))
+    method = replace(method, estimator=apt.MDN(2), trainer=apt.Trainer(learning_rate=3e-3))
     prior = apt.gaussian(np.zeros(2), np.eye(2))
     run = apt.infer(simulator, prior, x_o, method=method, rounds=3, simulations=800, progress=False)
     theta = run.posterior.sample(20_000, seed=1)
@@ -298,4 +314,4 @@ def test_truncated_regions_need_not_be_nested(weighted, monkeypatch):
     spread = np.abs(theta.std(axis=0) / width - 1).max()
     # Three coefficients of x, from the effective rows, of which early stopping loses half.
     bound = 3 * np.sqrt(2 * 3 / run.rounds[-1].notes["effective_rows"])
-    assert (mean < bound and spread < bound) == weighted
+    assert (mean < bound and spread < bound) == right
