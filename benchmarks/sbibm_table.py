@@ -69,7 +69,7 @@ def table(lines: list[Line]) -> str:
     known = published()
     for (number, budget, method), group in groups_of(lines).items():
         scores, anchors = [line["c2st"] for line in group], known[TASKS[number], budget]
-        best = min(anchors, key=lambda name: anchors[name]["c2st"])
+        best = min(anchors, key=lambda name: anchors[name]["c2st"], default=None)
         rows.append(
             [
                 TASKS[number],
@@ -81,9 +81,9 @@ def table(lines: list[Line]) -> str:
                 f"{statistics.mean(line['mmd2'] for line in group):.4f}",
                 f"{statistics.median(line['minutes'] for line in group):.2f}",
                 str(len(group)),
-                f"{anchors['SNPE']['c2st']:.3f}",
-                f"{anchors['SNPE']['minutes']:.1f}",
-                f"{anchors[best]['c2st']:.3f} ({best})",
+                f"{anchors['SNPE']['c2st']:.3f}" if best else "",  # other budgets were not published
+                f"{anchors['SNPE']['minutes']:.1f}" if best else "",
+                f"{anchors[best]['c2st']:.3f} ({best})" if best else "",
             ]
         )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

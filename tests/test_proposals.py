@@ -240,6 +240,7 @@ def test_which_proposal_goes_with_which_loss():
     [
         (lambda: apt.Defensive(1.0), "Defensive share must be a share between 0 and 1, got 1.0"),
         (lambda: apt.Defensive(proposal=3), "proposal must be a choice"),
+        (lambda: apt.TSNPE(all_rows="no"), "TSNPE all_rows must be True or False, got 'no'"),  # pyright: ignore[reportArgumentType]
         (lambda: apt.Truncated(0.7), "Truncated outside must be a share below 0.5"),
         (lambda: apt.Tempered(-1), "Tempered power must be a finite number above 0"),
         (lambda: apt.Active(1), "Active candidates must be a whole number of at least 2"),
@@ -288,8 +289,8 @@ class Crossed(apt.Truncated):
 
 
 CASES = {
-    "regions that miss the posterior": (apt.TSNPE(proposal=Apart(), outside=True), True),
-    "the same, without weights": (apt.TSNPE(proposal=Apart(), outside=True), False),
+    "regions that miss the posterior": (apt.TSNPE(proposal=Apart(), all_rows=True), True),
+    "the same, without weights": (apt.TSNPE(proposal=Apart(), all_rows=True), False),
     "the newest region": (apt.TSNPE(proposal=Crossed()), True),
     "the same, and it misses the posterior": (apt.TSNPE(proposal=Apart()), False),
 }

@@ -168,8 +168,7 @@ class SNL:
             model = self._new(task, columns)
         noise = task.for_weights.child(0, 1).generator()
         swapped = rows._replace(x=rows.value, value=columns.rows(rows.x, noise))
-        nearby = self._nearby(task, draws)
-        near = None if nearby is None else nearby.contains(rows.value)
+        nearby, near = self._nearby(task, draws)
         fits = [
             fit(self._of_family(task, k), self.trainer, MaximumLikelihood(), family, swapped, teaching=near)
             for k, family in enumerate(model.estimators)
@@ -206,17 +205,19 @@ class SNL:
         columns(task.observation)  # refuses an impossible one before anything is trained
         return Memory(columns, self._new(task, columns), None, None)
 
-    def _nearby(self, task: Task, draws: np.ndarray | None) -> Nearby | None:
-        """The parameters to learn from, where the last round's posterior has its draws."""
+    def _nearby(self, task: Task, draws: np.ndarray | None) -> tuple[Nearby | None, np.ndarray | None]:
+        """Where the last round's posterior has its draws, and which rows are there to be learned from."""
         if self.local is None:
-            return None
-        everywhere, rows = Nearby.everywhere(task.frame.prior.dim), task.simulations
-        if draws is None:
-            return everywhere
-        nearby = Nearby.of(draws, rows.value[rows.done], self.local)
-        held_back = self.trainer.validates(np.arange(len(rows.done)))
-        near = nearby.contains(rows.value) & rows.done
-        return nearby if min(near.sum(), 10 * (near & held_back).sum()) >= LEAST_NEAR else everywhere
+            return None, None
+        rows = task.simulations
+        if draws is not None:
+            nearby = Nearby.of(draws, rows.value[rows.done], self.local)
+            near = nearby.contains(rows.value)
+            held_back = self.trainer.validates(np.arange(len(rows.done)))
+            counted = near & rows.done
+            if min(counted.sum(), 10 * (counted & held_back).sum()) >= LEAST_NEAR:
+                return nearby, near
+        return Nearby.everywhere(task.frame.prior.dim), None
 
     def _new(self, task: Task, columns: Columns) -> NeuralLikelihood:
         """With the random weights that belong to this round."""

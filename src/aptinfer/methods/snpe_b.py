@@ -124,17 +124,22 @@ class TSNPE(SNPEB):
         estimator, embedding, space, trainer: as for `APT`.
         proposal: `Truncated(outside)`. With 1e-2 it needs the fewest simulations, at the price of tails:
             every round may cut off so much of the posterior.
-        outside: learn also from rows outside the newest region. Exact even where regions have missed the
+        all_rows: learn also from rows outside the newest region. Exact even where regions have missed the
             posterior, but a network then spends itself on the rest of the prior, where rows are few and
             weights large: SLCP with 10 x 1000 simulations has a C2ST of 0.91 with them, and 0.82 without.
     """
 
     proposal: Any = field(default_factory=Truncated)
-    outside: bool = False
+    all_rows: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.all_rows, bool):
+            raise TypeError(f"TSNPE all_rows must be True or False, got {self.all_rows!r}.")
 
     def weights(self, task: Task, proposals: tuple[Any, ...]) -> np.ndarray:
         weights = super().weights(task, proposals)
-        if self.outside or not proposals:
+        if self.all_rows or not proposals:
             return weights
         rows = task.simulations
         return np.where(np.isfinite(proposals[-1].log_ratio(rows.value, rows.theta)), weights, 0.0)
