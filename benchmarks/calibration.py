@@ -13,6 +13,7 @@ import pathlib
 import platform
 import time
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from running import run_on_cores
@@ -51,7 +52,10 @@ def measured(case: Case) -> dict[str, Any]:
         runs = [infer(problem, x_o, None, budget=case.budget, seed=i) for i, x_o in enumerate(x)]
         draws = np.stack([run.posterior.sample(DRAWS, seed=1) for run in runs])
     else:
-        run = infer(problem, problem.observation, apt.Recipe(), simulations=case.budget, rounds=1, seed=0)
+        # A thousand posteriors are sampled: by particles, without chains that check them.
+        recipe, sampler = apt.Recipe(), apt.samplers.TemperedSMC(particles=2 * DRAWS)
+        recipe = replace(recipe, likelihood=replace(recipe.likelihood, sampler=sampler))
+        run = infer(problem, problem.observation, recipe, simulations=case.budget, rounds=1, seed=0)
         draws = run.posterior.given(x).sample(DRAWS, seed=1)
     found = apt.diagnostics.expected_coverage(draws, truth)
     return {

@@ -59,7 +59,7 @@ def pieces(scale: Scale) -> list[Piece]:
     found = []
     for method in NEURAL:
         found += scale.pieces(NAME, "two_moons", method, minutes=3, **sizes)
-    found += scale.pieces(NAME, "two_moons", "SNL", minutes=3, single_core=True, **sizes)
+    found += scale.pieces(NAME, "two_moons", "SNL", minutes=3, **sizes)
     for stage, group in enumerate(scale.groups(SEEDS)):
         blocks = QUICK_BLOCKS if scale.quick else BLOCKS
         found += [

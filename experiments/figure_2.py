@@ -37,9 +37,9 @@ def methods(quick: bool = False) -> dict[str, Any]:
 def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"simulations": SIMULATIONS, "seeds": SEEDS, "quick_simulations": 500}
     found = scale.pieces(NAME, "slcp", "APT", rounds=ROUNDS, minutes=9, **sizes)
-    found += scale.pieces(NAME, "slcp", "SNL", rounds=ROUNDS, minutes=9, single_core=True, **sizes)
+    found += scale.pieces(NAME, "slcp", "SNL", rounds=ROUNDS, minutes=9, **sizes)
     found += scale.pieces(NAME, "slcp", "SNPE-A", rounds=SNPE_A_ROUNDS, minutes=4, **sizes)
-    found += scale.pieces(NAME, "slcp", "SNPE-B", rounds=ROUNDS, minutes=9, **sizes)
+    found += scale.pieces(NAME, "slcp", "SNPE-B", rounds=ROUNDS, minutes=9, single_core=False, **sizes)
     found += scale.pieces(NAME, "slcp", "aptinfer default", rounds=ROUNDS, minutes=9, **sizes)
     return found
 

@@ -51,6 +51,7 @@ def pieces(scale: Scale) -> list[Piece]:
             f"dim(x) = {INFORMATIVE + m}",
             method,
             rounds=SNPE_A_ROUNDS if method == "SNPE-A" else ROUNDS,
+            single_core=method == "SNPE-A",  # forty rounds take too long there
             **sizes,
         )
     ]

@@ -58,10 +58,8 @@ def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"rounds": ROUNDS, "simulations": SIMULATIONS, "seeds": SEEDS}
     found = []
     for method in scale.shown(methods()):
-        chain = method == "SNL"
-        found += scale.pieces(
-            NAME, "lotka_volterra", method, minutes=8 if chain else 4, single_core=chain, **sizes
-        )
+        minutes = 8 if method == "SNL" else 4
+        found += scale.pieces(NAME, "lotka_volterra", method, minutes=minutes, **sizes)
     return found
 
 

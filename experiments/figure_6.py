@@ -118,6 +118,7 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         folder,
         deadline=deadline,
         pictured=SHOWN,
+        resumes=False,  # a run is a gigabyte of images
     )
 
 

@@ -41,8 +41,7 @@ def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"rounds": ROUNDS, "simulations": SIMULATIONS, "seeds": SEEDS}
     found = []
     for method in scale.shown(methods()):
-        chain = method == "SNL"
-        found += scale.pieces(NAME, "glm", method, minutes=9 if chain else 5, single_core=chain, **sizes)
+        found += scale.pieces(NAME, "glm", method, minutes=5, **sizes)
     return found
 
 

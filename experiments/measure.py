@@ -20,8 +20,6 @@ CHAIN_DRAWS = 1000  # of a single chain: those that the next round is proposed f
 PICTURE_DRAWS = 2000
 C2ST_DRAWS = 2000
 
-RUNS = Path("build") / "runs"  # run files of chains, which may take several calls
-
 
 @dataclass(frozen=True, eq=False)
 class Round:
@@ -68,6 +66,7 @@ def run_piece(
     pictures: Iterable[int] = (),
     pictured: Iterable[int] = (0,),
     keep: Callable[[apt.Run, int], bool] = every_round,
+    resumes: bool = True,
 ) -> list[Line]:
     """The lines of a piece.
 
@@ -81,14 +80,17 @@ def run_piece(
         pictures: rounds before the last, counted from 1, of which draws are kept too.
         pictured: seeds whose draws are kept.
         keep: which rounds, counted from 0, are measured at all.
+        resumes: runs that do not end by the deadline are kept in files beside the lines, and carried on by
+            the next call.
     """
     warnings.simplefilter("ignore", apt.SamplingWarning)  # chains that mix badly are part of the story
     began = time.monotonic()
     problems = {seed: problem_of(seed) for seed in piece.seeds}
     ended: dict[int, dict[int, float]] = {seed: {} for seed in piece.seeds}
+    file_of = partial(_run_file, piece, folder) if resumes and not piece.quick else lambda seed: None
     # A rule that may stop a run makes every round train as thoroughly as the last: settings of the paper do
     # so anyhow, others are left alone.
-    hurried = getattr(getattr(method, "trainer", None), "hurry", False)
+    hurried = getattr(getattr(method, "trainer", None), "early_patience", None) is not None
 
     def one(seed: int) -> tuple[apt.Run | None, str | None]:
         problem = problems[seed]
@@ -109,7 +111,7 @@ def run_piece(
                 progress=False,
                 listen=listen,
                 stop=None if hurried else lambda finished: time.monotonic() > deadline,
-                file=_run_file(piece, seed),
+                file=file_of(seed),
             )
         except apt.AptinferError as error:
             return getattr(error, "run", None), str(error).splitlines()[0]
@@ -132,8 +134,9 @@ def run_piece(
                 found[-1]["ended"] = error is None and _has_ended(run)
         if error is not None:
             found.append(_failure(piece, seed, run, error) | {"seconds": time.monotonic() - began})
-        if found and found[-1]["ended"]:
-            _forget(piece, seed)
+        file = file_of(seed)
+        if file is not None and found and found[-1]["ended"]:
+            file.unlink(missing_ok=True)
         lines += found
     seconds = time.monotonic() - began
     return [line | {"piece_seconds": seconds} for line in lines]
@@ -186,18 +189,10 @@ def about(piece: Piece, seed: int) -> Line:
     }
 
 
-def _run_file(piece: Piece, seed: int) -> Path | None:
-    """Single chains may need longer than a call: their runs are kept, and the same call carries on."""
-    if not piece.single_core or piece.quick:
-        return None
-    RUNS.mkdir(parents=True, exist_ok=True)
-    return RUNS / f"{slug(piece.figure, piece.problem, piece.method, seed)}.apt"
-
-
-def _forget(piece: Piece, seed: int) -> None:
-    file = _run_file(piece, seed)
-    if file is not None:
-        file.unlink(missing_ok=True)
+def _run_file(piece: Piece, folder: Path, seed: int) -> Path:
+    place = folder / "runs"
+    place.mkdir(parents=True, exist_ok=True)
+    return place / f"{slug(piece.figure, piece.problem, piece.method, seed)}.apt"
 
 
 def moments(draws: np.ndarray) -> dict[str, Any]:

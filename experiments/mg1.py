@@ -44,11 +44,9 @@ def pieces(scale: Scale) -> list[Piece]:
     sizes: dict[str, Any] = {"rounds": ROUNDS, "simulations": SIMULATIONS, "seeds": SEEDS}
     found = []
     for method in scale.shown(methods()):
-        chain, variant = method == "SNL", method == "APT, combined loss"
+        variant = method == "APT, combined loss"
         if not (variant and scale.quick):
-            found += scale.pieces(
-                NAME, "mg1", method, minutes=9 if chain else 6, single_core=chain, later=int(variant), **sizes
-            )
+            found += scale.pieces(NAME, "mg1", method, minutes=6, later=int(variant), **sizes)
     return found
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 FIRST_SEEDS = 3  # every figure has so many before any has more
+# Small networks, and chains that move one step at a time, are as fast on a core as on an accelerator.
+ON_CORES = ("SNPE-A", "SNPE-B", "SNL", "aptinfer default")
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,7 @@ class Piece:
         seeds: of the runs, trained side by side.
         rounds, simulations: of each run, and simulations per round.
         minutes: how long it may take, on the device that it is meant for.
-        single_core: belongs on a processor's core, not on an accelerator: chains that move one step at a
-            time.
+        single_core: belongs on a processor's core, not on an accelerator.
         stage: pieces of an earlier stage are run first, whatever their figure.
         quick: problems are made smaller too, where they have a size.
     """
@@ -81,12 +82,13 @@ class Scale:
         seeds: int = 10,
         quick_simulations: int = 500,
         minutes: float = 5.0,
-        single_core: bool = False,
+        single_core: bool | None = None,
         later: int = 0,
         first: int = FIRST_SEEDS,
     ) -> list[Piece]:
         """A method on a problem, in as many pieces as it takes. `later`: so many stages after the others."""
         found = []
+        single_core = method in ON_CORES if single_core is None else single_core
         for stage, group in enumerate(self.groups(seeds, first)):
             for part in [(seed,) for seed in group] if single_core else [group]:
                 found.append(

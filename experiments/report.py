@@ -136,7 +136,7 @@ def section(results: Results, figure: str, pictures: list[str], where: str) -> s
 def document(results: Results, pictures: dict[str, list[str]], where: str, *, quick: bool = False) -> str:
     """The whole text."""
     verdicts = Counter(verdict for _, verdict, _ in decided(results))
-    counts = ", ".join(f"{verdicts[kind]} {kind.value}" for kind in Verdict)
+    counts = ", ".join(f"{kind.value} {verdicts[kind]}" for kind in Verdict)
     overview = table(
         ["figure", *(kind.value for kind in Verdict), "seeds"],
         [

@@ -4,8 +4,8 @@
     python -m experiments.run --figures 5 6 --seeds 3 --minutes 9 --processes 12
     python -m experiments.run --list                  what there is to run
 
-Pieces of single chains run on processor cores, one each; the others on the accelerator, in this process, or
-on cores too where there is none.
+Small networks and single chains run on processor cores, one seed each; the others on the accelerator, in this
+process, or on cores too where there is none.
 """
 
 import argparse

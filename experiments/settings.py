@@ -16,7 +16,7 @@ import aptinfer as apt
 
 # Adam at a constant rate, gradients of norm 0.1 at most, and nothing that the paper does not have: no decay
 # of weights, no average of them, no drops of the learning rate, and every round trained like the last.
-PLAIN: dict[str, Any] = {"weight_decay": 0.0, "average": 0.0, "warmup": 0, "drops": 0, "hurry": False}
+PLAIN: dict[str, Any] = {"weight_decay": 0.0, "average": 0.0, "warmup": 0, "drops": 0, "early_patience": None}
 
 
 QUICK_EPOCHS = 40  # of a round at most, in quick runs

@@ -39,6 +39,13 @@ def test_constants_become_zero(value):
     np.testing.assert_allclose(scaling(np.full((3, 1), scaling.centre)), 0)
 
 
+def test_heavy_tails_keep_the_resolution_of_their_middle_half():
+    """Log-normal, sigma = 3: the tails' deviation is some thirty times the quartiles' distance."""
+    x = np.exp(3 * np.random.default_rng(0).normal(size=(20_000, 1)))
+    quartile = 3 * 0.6745
+    assert fit_scaling(x).spread == pytest.approx(2 * np.sinh(quartile) / 1.349, rel=0.1)
+
+
 def test_counts_that_are_mostly_zero_are_spread_by_their_deviation():
     x = np.random.default_rng(2).poisson(0.1, size=(N, 1)).astype(float)
     assert np.quantile(x, 0.75) == 0

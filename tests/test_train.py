@@ -297,6 +297,32 @@ def test_more_rows_of_the_same_capacity_retrace_nothing():
     assert len(Counted.calls) == traces
 
 
+def test_rounds_before_the_last_wait_for_less_and_drop_nothing():
+    """Without drops a training ends when its patience has run out once; a drop begins another wait."""
+    data = rows_of(simulate(200))
+
+    def training(early_patience: int | None, *, last: bool) -> tuple[int, int]:
+        """Its epochs, and how many of them came after the best one."""
+        trainer = Trainer(
+            batch=40,
+            learning_rate=0.02,
+            epochs=400,
+            average=0.5,
+            drops=1,
+            drop=1e-3,
+            patience=12,
+            early_patience=early_patience,
+        )
+        history = trainer(Key((1,)), start(1), MaximumLikelihood(), data, last=last)[1]
+        return history.epochs, history.epochs - 1 - int(np.argmin(history.validation_loss))
+
+    assert training(6, last=False)[1] == 6
+    epochs, waited = training(99, last=False)
+    assert waited == 12
+    assert training(6, last=True) == training(None, last=False)
+    assert training(6, last=True)[0] >= epochs + 12
+
+
 def test_early_stopping_says_so():
     rows = rows_of(simulate(280))
     _, stopped = TRAINER(Key((1,)), start(1), MaximumLikelihood(), rows)

@@ -70,7 +70,7 @@ def equal_trainer(settings, **choices):
         warmup=0,
         average=0.0,
         drops=0,
-        hurry=False,
+        early_patience=None,
         **choices,
     )
 

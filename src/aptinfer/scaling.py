@@ -11,6 +11,7 @@ from aptinfer import scratch
 ENTRIES = 2**22  # of x that are in float64 at once: 32 MiB
 FEWEST_ROWS = 1000  # that statistics are made of, however large x is
 LINEAR_UP_TO = 5.0  # scaled data keep their spacing this far out, and only then are compressed
+SMALL = 0.01  # of the deviation: an interquartile range below it is that of numbers that repeat
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,12 @@ class Scaling:
         return scaled
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        u = (np.asarray(x, np.float64) - self.centre) / self.spread
-        size = np.maximum(np.abs(u), LINEAR_UP_TO)
-        far = np.sign(u) * LINEAR_UP_TO * (1 + np.log(size / LINEAR_UP_TO))
-        return np.where(size > LINEAR_UP_TO, far, u).astype(np.float32)
+        u = np.asarray(x - self.centre, np.float64)
+        u /= self.spread
+        far = np.abs(u) > LINEAR_UP_TO
+        if far.any():  # hardly ever in images, of which there are many numbers
+            u[far] = np.sign(u[far]) * LINEAR_UP_TO * (1 + np.log(np.abs(u[far]) / LINEAR_UP_TO))
+        return u.astype(np.float32)
 
 
 def in_blocks(x: np.ndarray) -> Iterator[np.ndarray]:
@@ -82,7 +85,7 @@ def fit_scaling(x: np.ndarray, done: np.ndarray | None = None) -> Scaling:
     clipped = np.clip(x, *quantile(x, [0.005, 0.995], axis=pooled, keepdims=True))
     deviation = deviation_of(clipped, axis=pooled, keepdims=True)
     spread = (high - low) / 1.349
-    spread = np.where(spread > 0.05 * deviation, spread, deviation)
+    spread = np.where(spread > SMALL * deviation, spread, deviation)
     # A column that differs from a constant by rounding alone is a constant.
     constant = spread <= 1e-12 * np.maximum(np.abs(centre), 1e-300)
     return Scaling(centre[0], np.where(constant, 1.0, spread)[0])

@@ -65,11 +65,11 @@ class Trainer:
         clip: largest global norm of a gradient.
         warmup: steps over which the learning rate rises at the start of each round.
         patience: epochs without improvement that are waited for.
+        early_patience: the same in rounds before the last, which are for proposals only: these wait for no
+            longer than `patience`, and drop nothing. None: every round is trained like the last.
         average: decay of a moving average of the weights, which is then validated and kept; 0: none.
         drops: learning-rate drops before training stops.
         drop: factor of each.
-        hurry: wait for half of `patience` and drop nothing in all rounds but the last: they are for proposals
-            only, which need not be perfect. As accurate in the end, and nearly twice as fast.
         restart: start every round from new weights, not from the last round's: slower, but mass that leaks
             out of the prior's support, or into its far tails, does not add up over rounds.
         epochs: largest number of epochs per round.
@@ -86,10 +86,10 @@ class Trainer:
     clip: float = 5.0
     warmup: int = 50
     patience: int = 20
+    early_patience: int | None = 20
     average: float = 0.99
     drops: int = 2
     drop: float = 0.2
-    hurry: bool = True
     restart: bool = False
     epochs: int = 2000
     validation: float = 0.1
@@ -103,6 +103,8 @@ class Trainer:
         positive_float("Trainer clip", self.clip)
         positive_int("Trainer warmup", self.warmup, minimum=0)
         positive_int("Trainer patience", self.patience)
+        if self.early_patience is not None:
+            positive_int("Trainer early_patience", self.early_patience)
         positive_int("Trainer drops", self.drops, minimum=0)
         positive_float("Trainer drop", self.drop)
         positive_int("Trainer epochs", self.epochs)
@@ -134,7 +136,7 @@ class Trainer:
         *,
         last: bool = True,
     ) -> tuple[Embedded, History]:
-        """Train every member of `estimator` (arrays with a leading member axis); see `hurry` for `last`.
+        """Train every member of `estimator` (arrays with a leading member axis) in the last round, or not.
 
         Training ends early, with the best weights so far, when `listen` answers True.
         """
@@ -142,8 +144,10 @@ class Trainer:
         weights, rest = as_members(estimator)
         layout = Layout.of(weights)
         state = on_all(self.devices, start(layout.vectors(weights)))
-        thorough = last or not self.hurry
-        limits = limits_of(self.patience, self.drops) if thorough else limits_of(self.patience / 2, 0)
+        early = None if last else self.early_patience
+        limits = limits_of(self.patience, self.drops)
+        if early is not None:
+            limits = limits_of(min(early, self.patience), 0)
         if self.devices is None:
             epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
         else:

@@ -15,7 +15,13 @@ PAPER = apt.SNL(
     embedding=apt.Flatten(),
     space=apt.Theta(),
     trainer=apt.Trainer(
-        learning_rate=1e-4, weight_decay=0.0, validation=0.05, average=0.0, warmup=0, drops=0, hurry=False
+        learning_rate=1e-4,
+        weight_decay=0.0,
+        validation=0.05,
+        average=0.0,
+        warmup=0,
+        drops=0,
+        early_patience=None,
     ),
     sampler=apt.samplers.SingleSlice(),
 )

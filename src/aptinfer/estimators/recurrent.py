@@ -62,7 +62,7 @@ class GRU:
     """Recurrent embedding of series (times, channels): a gated recurrent unit (Cho et al. 2014).
 
     Series of unequal length are padded with NaN at their end and declared by `apt.infer(..., missing=True)`.
-    Gates learn slowly: try `Trainer(learning_rate=1e-2, hurry=False)`.
+    Gates learn slowly: try `Trainer(learning_rate=1e-2)`.
 
     Args:
         units: size of the recurrent state, and of the embedding if no dense layers follow.

@@ -127,7 +127,7 @@ class SNL:
     estimator: Any = None
     embedding: Any = None
     space: Space = field(default_factory=Latent)
-    trainer: Trainer = field(default_factory=Trainer)
+    trainer: Trainer = field(default_factory=lambda: Trainer(early_patience=10))
     sampler: Sampler = field(default_factory=Automatic)
     screen: bool = False
     local: float | None = None

@@ -85,7 +85,7 @@ class SNPEA:
     estimator: Any = field(default_factory=MDN)
     embedding: Any = None
     space: Space = field(default_factory=Latent)
-    trainer: Trainer = field(default_factory=lambda: Trainer(hurry=False))
+    trainer: Trainer = field(default_factory=lambda: Trainer(early_patience=None))
     uncertainty: WeightUncertainty | None = None
 
     one_round = False

@@ -43,7 +43,7 @@ class Defensive(ProposalChoice):
         proposal: where the others come from.
     """
 
-    share: float = 0.2
+    share: float = 0.1
     proposal: Any = field(default_factory=LastPosterior)
 
     def __post_init__(self):
