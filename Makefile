@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests of one file stay in one process: they share what is compiled for it.
-SPREAD := -n auto --maxprocesses 4 --dist loadscope
+SPREAD := -n auto --maxprocesses 4 --dist loadscope --timeout-method thread
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -16,10 +16,10 @@ demo: .venv/demo-ready  ## infer the two-moons posterior, with a picture and a r
 	$(BIN)/python -m aptinfer.demo --out demo
 
 test: .venv/test-ready  ## the quick tests
-	$(BIN)/python -m pytest $(SPREAD)
+	$(BIN)/python -m pytest $(SPREAD) --timeout 300
 
 test-slow: .venv/test-ready  ## the long statistical tests
-	$(BIN)/python -m pytest -m slow $(SPREAD)
+	$(BIN)/python -m pytest -m slow $(SPREAD) --timeout 5400
 
 lint: .venv/test-ready  ## ruff and pyright
 	$(BIN)/ruff check .

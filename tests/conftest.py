@@ -4,6 +4,7 @@ Shapes in annotations are checked while tests run (`shapes.py`). Worker processe
 these checks, as users do.
 """
 
+import signal
 from pathlib import Path
 
 from jaxtyping import install_import_hook
@@ -26,6 +27,9 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from aptinfer import programs  # noqa: E402
+
+# A shell lets what it starts in the background ignore Ctrl-C, which tests press.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Modules compile much that others have compiled: seconds of JAX's own threshold add up.
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -17,6 +17,8 @@ import aptinfer as apt
 import worker_models
 from aptinfer.errors import SimulationError
 from aptinfer.executors.channel import IDLE
+from aptinfer.executors.worker_process import WorkerProcess
+from aptinfer.interrupts import noted_ctrl_c
 from aptinfer.protocols import Rows, Status
 from aptinfer.simulators import as_simulator
 
@@ -342,6 +344,38 @@ def test_no_orphans_when_the_parent_is_interrupted_or_killed(tmp_path, kind, num
         time.sleep(0.05)
     assert not any(map(alive, known))
     assert os.listdir(temporary) == [], "folders are removed"
+
+
+def test_ctrl_c_waits_for_what_the_pool_is_doing(monkeypatch):
+    """It may not strike where a lock has been taken: whoever ends the workers would wait for it for ever."""
+    pool, watch, finished = apt.Processes(1), WorkerProcess.watch, []
+
+    def pressed(worker):
+        if worker.available and not finished:
+            with worker.process._waitpid_lock:
+                signal.raise_signal(signal.SIGINT)
+            finished.append(worker.process)
+        watch(worker)
+
+    monkeypatch.setattr(WorkerProcess, "watch", pressed)
+    rows = Rows(np.arange(40), np.zeros((40, 2)))
+    slow = as_simulator(lambda rng, theta: time.sleep(0.1) or theta)
+    outcomes = []
+    with pytest.raises(KeyboardInterrupt):
+        outcomes.extend(pool(slow, SEED, rows))
+    assert len(finished) == 1, "struck while the lock was held"
+    assert len(outcomes) < 40, "went on"
+    assert not alive(finished[0].pid)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_pressed_twice_strikes_at_once():
+    with noted_ctrl_c() as pressed:
+        signal.raise_signal(signal.SIGINT)
+        assert len(pressed) == 1
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_worker_that_cannot_load_the_simulator_says_why(tmp_path, monkeypatch):

@@ -9,10 +9,8 @@ A run that wants epochs of training rests; when all rest, the epochs that they w
 ten small networks take about as long as one.
 """
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from aptinfer.epochs import Epoch, Limits, State, epochs_in_memory
+from aptinfer.interrupts import noted_ctrl_c
 from aptinfer.programs import compiled
 from aptinfer.rows import TrainingRows
 
@@ -144,7 +143,7 @@ def _take_turns(lanes: list[Lane]) -> None:
     """
     programs: dict[Any, Program] = {}
     answers: dict[Lane, Any] = dict.fromkeys(lanes)
-    with _ctrl_c() as pressed:
+    with noted_ctrl_c() as pressed:  # as an error it would strike between two runs
         while answers:
             for one, answer in answers.items():
                 one.proceed(answer)
@@ -157,30 +156,6 @@ def _take_turns(lanes: list[Lane]) -> None:
                 _interrupt(wishing, error)
                 granted = {}
             answers = {one: granted.get(one.number) for one in wishing}
-
-
-@contextmanager
-def _ctrl_c() -> Iterator[list[KeyboardInterrupt]]:
-    """Ctrl-C, noted when it is pressed: as an error it would strike the main thread between two runs.
-
-    Pressed once more, it strikes. A handler of the user's own is left alone.
-    """
-    pressed: list[KeyboardInterrupt] = []
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or usual is not signal.default_int_handler:
-        yield pressed
-        return
-
-    def note(number: int, frame: Any) -> None:
-        if pressed:
-            signal.default_int_handler(number, frame)
-        pressed.append(KeyboardInterrupt())
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, usual)
 
 
 def _interrupt(wishing: list[Lane], error: BaseException) -> None:

@@ -8,12 +8,14 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from aptinfer.errors import SimulationError
 from aptinfer.executors import luggage, packing
 from aptinfer.executors.work import Work
 from aptinfer.executors.worker_process import WorkerProcess, end
+from aptinfer.interrupts import noted_ctrl_c
 from aptinfer.protocols import Outcome, Rows, Simulator, Status
 
 LOOK_EVERY = 1.0  # seconds after which workers that say nothing are looked at
@@ -45,10 +47,17 @@ class Pool:
                 "this apt.Processes is already running simulations; let them end, or use another one."
             )
         self.running = True
-        for worker in [worker for worker in self.workers if worker.process.poll() is not None]:
-            self._dismiss(worker)  # somebody has ended it since the last call
         try:
-            yield from self._run(_Round(simulator, seed, rows))
+            with self._undisturbed() as pressed:
+                now = _Round(simulator, seed, rows)
+                for worker in [worker for worker in self.workers if worker.process.poll() is not None]:
+                    self._dismiss(worker)  # somebody has ended it since the last call
+            while now.work.unfinished and not pressed:
+                with self._undisturbed() as pressed:
+                    outcomes = list(self._advance(now))
+                yield from outcomes
+            if pressed:
+                raise pressed[0]
         except BaseException:  # Ctrl-C, an error, or nobody wants the rest: nothing may go on running
             self.close()
             raise
@@ -57,31 +66,37 @@ class Pool:
 
     def close(self) -> None:
         """End all workers, and wait until they are gone."""
-        workers, self.workers = self.workers, []
-        end(workers)
-        for thread in self._ending:
-            thread.join()
-        self._ending.clear()
+        with self._undisturbed() as pressed:
+            workers, self.workers = self.workers, []
+            end(workers)
+            for thread in self._ending:
+                thread.join()
+            self._ending.clear()
+        if pressed:
+            raise pressed[0]
 
-    def _run(self, now: "_Round") -> Iterator[Outcome]:
-        losses = 0
-        while now.work.unfinished:
-            self._hand_out(now)
-            try:
-                worker, message = self._inbox.get(timeout=self._patience())
-            except queue.Empty:
-                worker, message = None, None
-            if worker is not None and worker in self.workers:
-                before = now.work.unfinished
-                yield from self._heard(now, worker, message)
-                losses = 0 if now.work.unfinished < before else losses + (message is None)
-                if losses > MOST_LOSSES:
-                    raise SimulationError(
-                        f"{losses} worker processes in a row were lost before they returned anything; the "
-                        f"last one {worker.obituary()}\nIs the machine out of memory?"
-                    )
-            if self._inbox.empty():  # else what a late worker has sent before would be done again
-                yield from self._late(now)
+    def _undisturbed(self) -> AbstractContextManager[list[KeyboardInterrupt]]:
+        """Workers are started, asked and ended under locks that Ctrl-C must not leave behind."""
+        return noted_ctrl_c(wake=lambda: self._inbox.put((None, None)))
+
+    def _advance(self, now: "_Round") -> Iterator[Outcome]:
+        """Give out what can be, wait for the next message, and see to whoever sends none."""
+        self._hand_out(now)
+        try:
+            worker, message = self._inbox.get(timeout=self._patience())
+        except queue.Empty:
+            worker, message = None, None
+        if worker is not None and worker in self.workers:
+            before = now.work.unfinished
+            yield from self._heard(now, worker, message)
+            now.losses = 0 if now.work.unfinished < before else now.losses + (message is None)
+            if now.losses > MOST_LOSSES:
+                raise SimulationError(
+                    f"{now.losses} worker processes in a row were lost before they returned anything; the "
+                    f"last one {worker.obituary()}\nIs the machine out of memory?"
+                )
+        if self._inbox.empty():  # else what a late worker has sent before would be done again
+            yield from self._late(now)
 
     def _hand_out(self, now: "_Round") -> None:
         """Start workers that are missing, and give those that wait something to do."""
@@ -184,6 +199,7 @@ class _Round:
         self.seed = seed
         self.work = Work(rows, simulator.chunk)
         self.first = Rows(self.work.index[:1], self.work.theta[:1])
+        self.losses = 0  # workers in a row that were lost before they returned anything
 
     def outcomes(self, chunk: int, status: Status, reason: str, seconds: float) -> list[Outcome]:
         """The same fate for all rows of a chunk."""
