@@ -24,14 +24,7 @@ BANDWIDTH = 2.138  # median distance of the published reference
 
 
 def methods(quick: bool = False) -> dict[str, Any]:
-    most = settings.QUICK_EPOCHS if quick else 5000
-    return {
-        "APT": settings.maf_apt(min(most, 500)),
-        "SNL": settings.snl(min(most, 2000)),
-        "SNPE-A": settings.snpe_a(8, min(most, 1000), precision=0.01),
-        "SNPE-B": settings.snpe_b(8, min(most, 1000), precision=0.01),
-        "aptinfer default": apt.APT(),
-    }
+    return settings.usual(quick)
 
 
 def pieces(scale: Scale) -> list[Piece]:

@@ -29,15 +29,9 @@ ROUNDS, SIMULATIONS, SEEDS = 20, 1000, 10
 
 def methods(quick: bool = False) -> dict[str, Any]:
     """The authors' README suggests that their figure had the combined loss: both are run."""
-    most = settings.QUICK_EPOCHS if quick else 5000
-    return {
-        "APT": settings.maf_apt(min(most, 500)),
-        "APT, combined loss": settings.maf_apt(min(most, 500), loss=apt.Combined(atoms=100)),
-        "SNL": settings.snl(min(most, 2000)),
-        "SNPE-A": settings.snpe_a(8, min(most, 1000), precision=0.01),
-        "SNPE-B": settings.snpe_b(8, min(most, 1000), precision=0.01),
-        "aptinfer default": apt.APT(),
-    }
+    usual, epochs = settings.usual(quick), settings.QUICK_EPOCHS if quick else 500
+    combined = settings.maf_apt(epochs, loss=apt.Combined(atoms=100))
+    return {"APT": usual["APT"], "APT, combined loss": combined} | usual
 
 
 def pieces(scale: Scale) -> list[Piece]:

@@ -92,3 +92,15 @@ def snl(epochs: int = 2000, estimator: Any = None, *, sampler: Any = None) -> ap
         trainer=trainer(epochs, learning_rate=1e-4, clip=5.0, validation=0.05),
         sampler=sampler or apt.samplers.SingleSlice(),
     )
+
+
+def usual(quick: bool) -> dict[str, Any]:
+    """The methods where the paper has the same ones: for SLCP, Lotka-Volterra and M/G/1."""
+    most = QUICK_EPOCHS if quick else 5000
+    return {
+        "APT": maf_apt(min(most, 500)),
+        "SNL": snl(min(most, 2000)),
+        "SNPE-A": snpe_a(8, min(most, 1000), precision=0.01),
+        "SNPE-B": snpe_b(8, min(most, 1000), precision=0.01),
+        "aptinfer default": apt.APT(),
+    }

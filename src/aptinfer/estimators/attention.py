@@ -71,7 +71,7 @@ def positions(times: int, width: int) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width].astype(np.float32)
 
 
-def build_attentive(spec: "SetTransformer | Transformer", key: PRNGKeyArray, channels: int) -> Attentive:
+def build_attentive(spec: "Attention", key: PRNGKeyArray, channels: int) -> Attentive:
     for_first, for_queries, for_pooling, for_last, *keys = jax.random.split(key, 4 + spec.blocks)
     size = (QUERIES, spec.width)
     return Attentive(
@@ -87,18 +87,35 @@ def build_attentive(spec: "SetTransformer | Transformer", key: PRNGKeyArray, cha
 QUERIES = 4  # learned questions to a whole set or series
 
 
-def _check(spec: "SetTransformer | Transformer") -> None:
-    name = type(spec).__name__
-    positive_int(f"{name} blocks", spec.blocks, minimum=0)
-    for field in ("width", "heads", "features"):
-        positive_int(f"{name} {field}", getattr(spec, field))
-    if spec.width % spec.heads:
-        raise ValueError(f"{name} width ({spec.width}) must be a multiple of its heads ({spec.heads}).")
+@dataclass(frozen=True)
+class Attention:
+    """The sizes of an embedding by attention.
+
+    Args:
+        width: features of each element or step.
+        blocks: blocks of self-attention.
+        heads: of each attention.
+        features: size of the embedding.
+    """
+
+    masked: ClassVar[bool] = True
+    width: int = 32
+    blocks: int = 2
+    heads: int = 4
+    features: int = 64
+
+    def __post_init__(self):
+        name = type(self).__name__
+        positive_int(f"{name} blocks", self.blocks, minimum=0)
+        for field in ("width", "heads", "features"):
+            positive_int(f"{name} {field}", getattr(self, field))
+        if self.width % self.heads:
+            raise ValueError(f"{name} width ({self.width}) must be a multiple of its heads ({self.heads}).")
 
 
 @suggests_keywords
 @dataclass(frozen=True)
-class SetTransformer:
+class SetTransformer(Attention):
     """Embedding of sets (elements, channels) by attention: elements are compared with each other.
 
     For sets whose elements are not independent given theta, or whose pairs tell more than a mean can;
@@ -111,15 +128,6 @@ class SetTransformer:
         features: size of the embedding.
     """
 
-    masked: ClassVar[bool] = True
-    width: int = 32
-    blocks: int = 2
-    heads: int = 4
-    features: int = 64
-
-    def __post_init__(self):
-        _check(self)
-
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Attentive:
         check_elements("SetTransformer", shape)
         return build_attentive(self, key, shape[1])
@@ -127,7 +135,7 @@ class SetTransformer:
 
 @suggests_keywords
 @dataclass(frozen=True)
-class Transformer:
+class Transformer(Attention):
     """Embedding of series (times, channels) by attention between all pairs of steps.
 
     Series of unequal length are padded with NaN at their end and declared by `apt.infer(..., missing=True)`.
@@ -138,15 +146,6 @@ class Transformer:
         heads: of each attention.
         features: size of the embedding.
     """
-
-    masked: ClassVar[bool] = True
-    width: int = 32
-    blocks: int = 2
-    heads: int = 4
-    features: int = 64
-
-    def __post_init__(self):
-        _check(self)
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Attentive:
         if len(shape) != 2:
