@@ -121,6 +121,11 @@ def run_all(wanted: list[Piece], folder: Path, minutes: float | None, processes:
     return all(ended_well)
 
 
+def chosen(pieces: list[Piece], parts: list[str]) -> list[Piece]:
+    """Pieces whose name contains one of these parts: first those with the first of them."""
+    return list(dict.fromkeys(piece for part in parts for piece in pieces if part in piece.name))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--figures", nargs="+", choices=figures.NAMES, default=figures.NAMES)
@@ -131,7 +136,9 @@ def main() -> None:
     parser.add_argument(
         "--processes", type=int, help="cores for what belongs on cores; by default nearly all"
     )
-    parser.add_argument("--only", default="", help="pieces whose name contains this")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="pieces whose name contains one of these, in this order"
+    )
     parser.add_argument("--list", action="store_true", help="show what is left to run")
     parser.add_argument("--piece", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
@@ -149,8 +156,9 @@ def main() -> None:
         piece
         for figure in options.figures
         for piece in figures.module(figure).pieces(scale)
-        if options.only in piece.name and not lines.is_done(piece, lines.read(figure, *folders))
+        if not lines.is_done(piece, lines.read(figure, *folders))
     )
+    wanted = chosen(wanted, options.only)
     if options.list:
         print("\n".join(f"{piece.name} ({piece.minutes:g} minutes)" for piece in wanted))
         return

@@ -81,6 +81,14 @@ def test_the_clock_starts_only_what_ends_in_time():
     assert clock.allows(short)
 
 
+def test_pieces_are_chosen_by_parts_of_their_names_in_the_order_of_these():
+    a, b, c = (
+        Piece(figure, "p", method, (0,), 2, 1000) for figure, method in (("1", "A"), ("1", "B"), ("2", "A"))
+    )
+    assert run.chosen([a, b, c], ["figure 2", "p, A"]) == [c, a]
+    assert run.chosen([a, b, c], [""]) == [a, b, c]
+
+
 def test_lines_of_networks_side_by_side(tmp_path):
     piece = Piece("made_up", "two_moons", "small", (0, 1), 1, 100)
     found = run_piece(piece, two_moons, SMALL, lambda measured: {"shape": measured.draws.shape}, tmp_path)
