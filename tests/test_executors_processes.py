@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -367,6 +368,25 @@ def test_ctrl_c_waits_for_what_the_pool_is_doing(monkeypatch):
     assert len(outcomes) < 40, "went on"
     assert not alive(finished[0].pid)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_ends_the_wait_for_a_message(monkeypatch):
+    """Workers that simulate for long say nothing, and without a timeout they are looked at now and then."""
+    monkeypatch.setattr("aptinfer.executors.pool.LOOK_EVERY", 50.0)
+    pool, main = apt.Processes(1), threading.main_thread().ident or 0
+
+    def press_when_busy():
+        while not any(worker.busy for worker in list(pool._pool.workers)):
+            time.sleep(0.02)
+        time.sleep(0.5)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=press_when_busy, daemon=True).start()
+    endless, started = as_simulator(lambda rng, theta: time.sleep(1000)), time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(pool(endless, SEED, Rows(np.arange(2), np.zeros((2, 1)))))
+    assert time.monotonic() - started < 40
+    assert not pool._pool.workers
 
 
 def test_ctrl_c_pressed_twice_strikes_at_once():

@@ -80,7 +80,7 @@ def build_attentive(spec: "Attention", key: PRNGKeyArray, channels: int) -> Atte
         jax.random.normal(for_queries, size, jnp.float32) / np.float32(np.sqrt(spec.width)),
         Attend.build(for_pooling, spec.width, spec.heads),
         eqx.nn.Linear(QUERIES * spec.width + 1, spec.features, dtype=jnp.float32, key=for_last),
-        isinstance(spec, Transformer),
+        spec.ordered,
     )
 
 
@@ -89,16 +89,10 @@ QUERIES = 4  # learned questions to a whole set or series
 
 @dataclass(frozen=True)
 class Attention:
-    """The sizes of an embedding by attention.
-
-    Args:
-        width: features of each element or step.
-        blocks: blocks of self-attention.
-        heads: of each attention.
-        features: size of the embedding.
-    """
+    """The sizes of an embedding by attention, and whether the order of what it embeds counts."""
 
     masked: ClassVar[bool] = True
+    ordered: ClassVar[bool] = False
     width: int = 32
     blocks: int = 2
     heads: int = 4
@@ -146,6 +140,8 @@ class Transformer(Attention):
         heads: of each attention.
         features: size of the embedding.
     """
+
+    ordered: ClassVar[bool] = True
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Attentive:
         if len(shape) != 2:
