@@ -1,7 +1,7 @@
 """What is to be run: a piece is one method on one problem with a group of seeds that train side by side."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FIRST_SEEDS = 3  # every figure has so many before any has more
 # Small networks, and chains that move one step at a time, are as fast on a core as on an accelerator.
@@ -111,3 +111,8 @@ class Scale:
 def breadth_first(pieces: Iterable[Piece]) -> list[Piece]:
     """All of the first stage, then all of the next; figures in their order within a stage."""
     return sorted(pieces, key=lambda piece: piece.stage)
+
+
+def one_seed_each(pieces: Iterable[Piece]) -> list[Piece]:
+    """Without an accelerator nothing is gained side by side: seeds go to cores of their own instead."""
+    return [replace(piece, seeds=(seed,)) for piece in pieces for seed in piece.seeds]

@@ -5,7 +5,7 @@
     python -m experiments.run --list                  what there is to run
 
 Small networks and single chains run on processor cores, one seed each; the others on the accelerator, in this
-process, or on cores too where there is none.
+process, their seeds side by side. Where there is none, all of them run on cores, one seed each.
 """
 
 import argparse
@@ -16,13 +16,14 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 
 from experiments import figures, lines
-from experiments.pieces import Piece, Scale, breadth_first
+from experiments.pieces import Piece, Scale, breadth_first, one_seed_each
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK_OUT = Path("build") / "reproduce"
@@ -103,10 +104,10 @@ def pin(core: int) -> None:
         os.sched_setaffinity(0, {core})
 
 
-def run_all(wanted: list[Piece], folder: Path, minutes: float | None, processes: int | None) -> bool:
-    import jax
-
-    clock, accelerated = Clock(minutes), jax.default_backend() != "cpu"
+def run_all(
+    wanted: list[Piece], folder: Path, minutes: float | None, processes: int | None, *, accelerated: bool
+) -> bool:
+    clock = Clock(minutes)
     # An accelerator's pieces need a core or two of their own.
     processes = processes or max(1, len(available_cores()) - 2 * accelerated)
     on_cores = [piece for piece in wanted if piece.single_core or not accelerated]
@@ -119,6 +120,18 @@ def run_all(wanted: list[Piece], folder: Path, minutes: float | None, processes:
     ended_well += [run_here(piece, folder, clock.deadline) for piece in here if clock.allows(piece)]
     helper.join()
     return all(ended_well)
+
+
+def left_to_run(
+    names: Iterable[str], scale: Scale, folders: Iterable[Path], *, accelerated: bool
+) -> list[Piece]:
+    """Pieces of these figures that have no lines yet, in the order in which they are to be run."""
+    left = []
+    for name in names:
+        pieces, known = figures.module(name).pieces(scale), lines.read(name, *folders)
+        pieces = pieces if accelerated else one_seed_each(pieces)
+        left += [piece for piece in pieces if not lines.is_done(piece, known)]
+    return breadth_first(left)
 
 
 def chosen(pieces: list[Piece], parts: list[str]) -> list[Piece]:
@@ -149,20 +162,18 @@ def main() -> None:
         entries = json.loads(options.piece)
         piece = Piece(**entries | {"seeds": tuple(entries["seeds"])})
         sys.exit(not run_here(piece, options.out, Clock(options.minutes).deadline))
+    import jax
+
+    accelerated = jax.default_backend() != "cpu"
     folder = options.out or (QUICK_OUT if options.quick else lines.RESULTS)
     folders = (folder,) if options.quick else (lines.RESULTS, folder)
     scale = Scale(options.quick, options.seeds)
-    wanted = breadth_first(
-        piece
-        for figure in options.figures
-        for piece in figures.module(figure).pieces(scale)
-        if not lines.is_done(piece, lines.read(figure, *folders))
-    )
-    wanted = chosen(wanted, options.only)
+    wanted = chosen(left_to_run(options.figures, scale, folders, accelerated=accelerated), options.only)
     if options.list:
         print("\n".join(f"{piece.name} ({piece.minutes:g} minutes)" for piece in wanted))
         return
-    sys.exit(not run_all(wanted, folder, options.minutes, options.processes))
+    ended_well = run_all(wanted, folder, options.minutes, options.processes, accelerated=accelerated)
+    sys.exit(not ended_well)
 
 
 if __name__ == "__main__":

@@ -34,14 +34,12 @@ def moved_by(shift):
     return SimpleNamespace(pieces=pieces, run=run_one, ran=ran)
 
 
-def run_made_up(module, folder, monkeypatch) -> list[str]:
+def run_made_up(module, folder, monkeypatch, *, accelerated=True) -> list[str]:
     """What `run` runs of the figure, in this process."""
     monkeypatch.setattr(figures, "module", lambda name: module)
     module.ran.clear()
-    done = lines.read("made_up", folder)
-    for piece in module.pieces(Scale()):
-        if not lines.is_done(piece, done):
-            run.run_here(piece, folder, np.inf)
+    for piece in run.left_to_run(["made_up"], Scale(), [folder], accelerated=accelerated):
+        run.run_here(piece, folder, np.inf)
     return list(module.ran)
 
 
@@ -49,6 +47,13 @@ def test_what_is_there_is_not_run_again(tmp_path, monkeypatch):
     module = moved_by("nothing")
     assert run_made_up(module, tmp_path, monkeypatch) == ["A", "B"]
     assert run_made_up(module, tmp_path, monkeypatch) == []
+
+
+def test_without_an_accelerator_every_seed_that_is_not_there_is_a_piece(tmp_path, monkeypatch):
+    module = moved_by("nothing")
+    lines.append([line("made_up", "A", 1, mmd=0.1)], tmp_path)
+    assert run_made_up(module, tmp_path, monkeypatch, accelerated=False) == ["A", "B", "B"]
+    assert run_made_up(module, tmp_path, monkeypatch, accelerated=False) == []
 
 
 def test_a_piece_that_fails_stops_no_other_and_is_tried_again(tmp_path, monkeypatch, capsys):
