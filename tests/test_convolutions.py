@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aptinfer import problems
-from aptinfer.estimators.convolutions import CNN, WIDEST, pooled_by_product, pooled_by_xla
+from aptinfer.estimators.convolutions import CNN, COLUMNS, pooled_by_product, pooled_by_xla
 from aptinfer.estimators.embeddings import build_embedding
 
 
@@ -16,7 +16,8 @@ from aptinfer.estimators.embeddings import build_embedding
     [
         (9, 11, 1, 3, 5, 2),  # odd sizes: pooling leaves the last row and column out
         (7, 8, 2, 2, 2, 1),
-        (8, 2 * WIDEST + 9, 2, 3, 3, 2),  # three blocks, the last one padded
+        (8, 2 * COLUMNS + 5, 2, 3, 3, 2),  # three blocks, the last one padded
+        (12, 13, 1, 2, 9, 1),  # a kernel wider than the usual block
         (10, 10, 3, 1, 4, 3),
     ],
 )

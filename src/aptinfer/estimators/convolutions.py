@@ -3,7 +3,7 @@
 XLA's convolutions are slow on CPUs, and several times slower inside a compiled loop. There a convolution
 is computed as a dense product instead: `kh` neighbouring rows of the image, side by side, times a banded
 matrix made of the kernel. That does more arithmetic than needed (zeros outside the band) at a much higher
-rate, seven times as fast in all on images of 32 x 32. On other devices XLA's own convolution is used.
+rate, and is twelve times as fast in all on images of 3 x 100 x 100. On other devices XLA's own convolution is used.
 """
 
 import functools
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.embeddings import Dense
 
-WIDEST = 32  # output columns per banded matrix: beyond that, the zeros in it would cost too much
+COLUMNS = 4  # of the output per row of the product, at least: with more, zeros in the banded matrix cost more
 
 
 class Convolution(eqx.Module):
@@ -141,23 +141,24 @@ class CNN:
 
 
 def pooled_by_product(x: Array, kernel: Array, *, pool: int) -> Array:
-    """Cross-correlation and max pooling of an image (height, width, into) as dense products."""
-    out, _, kh, kw = kernel.shape
+    """Cross-correlation and max pooling of an image (height, width, into) as one dense product."""
+    out, into, kh, kw = kernel.shape
     height, width = (side // pool * pool for side in (x.shape[0] - kh + 1, x.shape[1] - kw + 1))
-    blocks = -(-width // WIDEST)
-    block = -(-width // (blocks * pool)) * pool
-    x = jnp.pad(x[:, : width + kw - 1], ((0, 0), (0, blocks * block - width), (0, 0)))
-    windows = [x[:, b * block : (b + 1) * block + kw - 1] for b in range(blocks)]
-    flat = [window.reshape(x.shape[0], -1) for window in windows]
-    rows = [jnp.concatenate([f[i : i + height] for i in range(kh)], axis=1) for f in flat]
+    block = -(-max(COLUMNS, kw - 1) // pool) * pool
+    blocks = -(-width // block)
+    x = x[: height + kh - 1, : width + kw - 1]
+    x = jnp.pad(x, ((0, 0), (0, (blocks + 1) * block - x.shape[1]), (0, 0)))
+    # What a block of output columns sees: as many input columns, and the first few of the next block's.
+    parts = x.reshape(x.shape[0], blocks + 1, block * into)
+    windows = jnp.concatenate([parts[:, :-1], parts[:, 1:, : (kw - 1) * into]], axis=2)
+    rows = jnp.concatenate([windows[i : i + height] for i in range(kh)], axis=2)
     # Columns of one pooling window lie far apart, so that each pooling is between whole blocks of memory.
     columns = np.arange(block).reshape(-1, pool).T.ravel()
-    products = jnp.concatenate(rows) @ _banded(kernel, columns)
+    products = rows.reshape(height * blocks, -1) @ _banded(kernel, columns)
     products = _largest(jnp.split(products, pool, axis=1))
-    products = products.reshape(blocks, height // pool, pool, -1)
-    products = _largest([products[:, :, i] for i in range(pool)])
-    image = products.reshape(blocks, height // pool, block // pool, out)
-    return jnp.moveaxis(image, 0, 1).reshape(height // pool, -1, out)[:, : width // pool]
+    products = products.reshape(height // pool, pool, -1)
+    products = _largest([products[:, i] for i in range(pool)])
+    return products.reshape(height // pool, blocks * block // pool, out)[:, : width // pool]
 
 
 def _banded(kernel: Array, columns: np.ndarray) -> Array:
