@@ -1,6 +1,7 @@
 """Simulators: what is accepted, what becomes of failures, and the same bits however rows are grouped."""
 
 import functools
+import time
 
 import jax
 import jax.numpy as jnp
@@ -90,6 +91,17 @@ def test_inline_gives_every_row_once_and_the_same_bits(simulator):
     assert sorted(outcome.index for outcome in run) == list(range(5, 57))
     assert all(outcome.status is Status.DONE and outcome.seconds >= 0 for outcome in run)
     assert_same(outputs(run), outputs(simulator(SEED, rows(range(57)))))
+
+
+def test_chunks_that_overlap_do_not_count_each_others_seconds():
+    def slow(key, theta):
+        return jax.lax.fori_loop(0, 100_000, lambda _, x: jnp.sin(x), theta)
+
+    simulator = apt.JaxSimulator(slow, chunk=1)
+    simulator(SEED, rows(range(1)))  # compiles
+    started = time.perf_counter()
+    outcomes = simulator(SEED, rows(range(20)))
+    assert sum(outcome.seconds for outcome in outcomes) <= time.perf_counter() - started
 
 
 def test_seeds_and_rows_have_their_own_random_numbers(simulator):

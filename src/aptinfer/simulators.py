@@ -147,7 +147,11 @@ class JaxSimulator(BaseSimulator):
     def __call__(self, seed, rows):
         # All chunks are started before the first is waited for: they overlap.
         parts = [(part, *self._start(seed, part)) for part in in_chunks(rows, self.chunk)]
-        return [outcome for part in parts for outcome in self._finish(*part)]
+        outcomes, free = [], 0.0
+        for part, slots, x, started in parts:
+            outcomes += self._finish(part, slots, x, max(started, free))  # not the wait for those before it
+            free = time.perf_counter()
+        return outcomes
 
     def one_by_one(self, seed, rows):
         for part in in_chunks(rows, self.chunk):
