@@ -5,6 +5,7 @@ figures is printed at the end.
 
     python benchmarks/sbibm.py --jobs 16                                  the recipe, everywhere
     python benchmarks/sbibm.py --methods apt --tasks slcp sir --budgets 1000
+    python benchmarks/sbibm.py --methods "without stack" --results benchmarks/results/sbibm_ablations.jsonl
     python benchmarks/sbibm.py --together                                 on a GPU, all runs of a task at once
     python benchmarks/sbibm.py --table --plot docs/sbibm.png
 """
@@ -39,7 +40,16 @@ def methods() -> dict[str, Any]:
     """Whatever is worth a line in the table. None: what `budget=` chooses."""
     import aptinfer as apt
 
-    return {"recipe": None, "apt": apt.APT(), "npe": apt.NPE(), "snl": apt.SNL(), "snre": apt.SNRE()}
+    stacked = {"estimator": apt.Stack(), "screen": True, "local": 5.0}
+    without = {"near rows": {"local": None}, "screening": {"screen": False}, "stack": {"estimator": None}}
+    return {
+        "recipe": None,
+        **{f"without {name}": apt.Recipe(apt.SNL(**stacked | other)) for name, other in without.items()},
+        "apt": apt.APT(),
+        "npe": apt.NPE(),
+        "snl": apt.SNL(),
+        "snre": apt.SNRE(),
+    }
 
 
 def problem_of(task: str) -> Any:
