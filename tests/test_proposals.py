@@ -116,7 +116,7 @@ def test_closed_forms_take_the_prior_as_one_more_component():
     prior = GaussianTerms(np.zeros(2), np.eye(2))
     covariances = np.array([0.3 * np.eye(2), 0.1 * np.eye(2)])
     last = HostMixture(np.array([0.4, 0.6]), rng.normal(size=(2, 2)), covariances)
-    mixed = apt.Defensive(0.25).reshaped(last, prior)
+    mixed = apt.Defensive(0.25).reshaped(last, prior, 1)
     value = rng.normal(size=(7, 2))
 
     def density(mixture):
@@ -149,14 +149,24 @@ def test_tempered_particles_meet_the_closed_form(trained):
     from aptinfer.proposals.mixtures import mixtures_at
 
     single, prior = trained[0], GaussianTerms(np.zeros(2), np.eye(2))
-    for power in (0.5, 2.0):
+    for power, number in ((0.5, 1), (2.0, 3), ((0.5, 2.0), 2)):
         choice = apt.Tempered(power)
-        drawn = choice.after(single, 1).draw(Key((0,)), 2000).value
-        known = choice.reshaped(mixtures_at(single, single=True)[0], prior)
+        drawn = choice.after(single, number).draw(Key((0,)), 2000).value
+        known = choice.reshaped(mixtures_at(single, single=True)[0], prior, number)
         root = np.linalg.inv(np.linalg.cholesky(known.covariances[0]))
         whitened = (drawn - known.means[0]) @ root.T
         assert np.abs(whitened.mean(axis=0)).max() < 5 / np.sqrt(500)  # particles of common descent
         assert np.abs(np.cov(whitened.T) - np.eye(2)).max() < 5 * np.sqrt(2 / 500)
+
+
+def test_every_round_may_have_a_power_of_its_own_and_the_last_one_stays():
+    prior = GaussianTerms(np.zeros(2), np.eye(2))
+    last = HostMixture(
+        np.ones(1), np.ones((1, 2)), 0.1 * np.eye(2)[None]
+    )  # nine more than the prior's precision
+    choice = apt.Tempered((0.01, 0.1, 1))
+    precisions = [1 / choice.reshaped(last, prior, number).covariances[0, 0, 0] for number in (1, 2, 3, 4, 9)]
+    np.testing.assert_allclose(precisions, [1.09, 1.9, 10, 10, 10])
 
 
 def test_active_draws_are_where_members_disagree(trained):
@@ -243,6 +253,8 @@ def test_which_proposal_goes_with_which_loss():
         (lambda: apt.TSNPE(all_rows="no"), "TSNPE all_rows must be True or False, got 'no'"),  # pyright: ignore[reportArgumentType]
         (lambda: apt.Truncated(0.7), "Truncated outside must be a share below 0.5"),
         (lambda: apt.Tempered(-1), "Tempered power must be a finite number above 0"),
+        (lambda: apt.Tempered(()), "Tempered power must be a number, or at least one for the rounds"),
+        (lambda: apt.Tempered((0.1, -1)), "Tempered power must be a finite number above 0"),
         (lambda: apt.Active(1), "Active candidates must be a whole number of at least 2"),
         (lambda: apt.Active().after(Gaussian(), 1), r"apt.Ensemble\(...\), proposal=apt.Active"),
         (lambda: apt.Tempered().after(Gaussian(), 1), "needs a posterior with a density in latent space"),

@@ -3,7 +3,8 @@
 XLA's convolutions are slow on CPUs, and several times slower inside a compiled loop. There a convolution
 is computed as a dense product instead: `kh` neighbouring rows of the image, side by side, times a banded
 matrix made of the kernel. That does more arithmetic than needed (zeros outside the band) at a much higher
-rate, and is twelve times as fast in all on images of 3 x 100 x 100. On other devices XLA's own convolution is used.
+rate, and is twelve times as fast in all on images of 3 x 100 x 100. On other devices XLA's own convolution is
+used.
 """
 
 import functools

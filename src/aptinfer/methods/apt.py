@@ -131,7 +131,7 @@ class APT:
             return self.proposal.after(posterior, number)
         members, prior = split_ensemble(self.estimator)[1], posterior.frame.gaussian
         last = mixtures_at(posterior, single=isinstance(self.loss, GaussianProposal))
-        mixtures = tuple(self.proposal.reshaped(mixture, prior) for mixture in last)
+        mixtures = tuple(self.proposal.reshaped(mixture, prior, number) for mixture in last)
         return FromMixtures(posterior.frame, mixtures, first_source=1 + (number - 1) * members)
 
 

@@ -30,8 +30,9 @@ class ProposalChoice(ABC):
         """Refuse, before the first simulation, coordinates or an ensemble that it cannot work with."""
         del frame, members
 
-    def reshaped(self, mixture: HostMixture, prior: GaussianTerms) -> HostMixture:
-        """The proposal as a Gaussian mixture, where the last posterior is one (`mixture`, clipped)."""
+    def reshaped(self, mixture: HostMixture, prior: GaussianTerms, number: int) -> HostMixture:
+        """The proposal of round `number` as a Gaussian mixture, where the last posterior is one (`mixture`,
+        clipped)."""
         raise ValueError(_no_mixture(self))
 
     def check_mixture(self, components: int) -> None:

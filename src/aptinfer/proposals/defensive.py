@@ -64,14 +64,14 @@ class Defensive(ProposalChoice):
     def check_mixture(self, components):
         self.proposal.check_mixture(components)
 
-    def reshaped(self, mixture, prior):
+    def reshaped(self, mixture, prior, number):
         """The prior is one more component."""
         if not prior.precision.any():
             raise ValueError(
                 f"{self!r} has no closed form under a flat prior, which is no Gaussian component. Learn in "
                 f"latent space (space=apt.Latent()), or use loss=apt.Atomic()."
             )
-        mixture = self.proposal.reshaped(mixture, prior)
+        mixture = self.proposal.reshaped(mixture, prior, number)
         return HostMixture(
             np.append((1 - self.share) * mixture.weights, self.share),
             np.concatenate([mixture.means, prior.mean[None]]),

@@ -39,8 +39,8 @@ class LastPosterior(ProposalChoice):
     def after(self, posterior, number):
         return FromPosterior(posterior, number)
 
-    def reshaped(self, mixture, prior):
-        del prior
+    def reshaped(self, mixture, prior, number):
+        del prior, number
         return mixture
 
     def check_mixture(self, components):

@@ -56,13 +56,23 @@ class Tempered(ProposalChoice):
     """The last posterior to the power `power`, times the prior to the rest.
 
     Args:
-        power: below one for the tails, above one for the peaks.
+        power: below one for the tails, above one for the peaks. Or one for each round after the first, of
+            which the last one stays: `(0.01, 0.1, 0.5)` does not trust what the first rounds found.
     """
 
-    power: float = 0.5
+    power: float | tuple[float, ...] = 0.5
 
     def __post_init__(self):
-        positive_float("Tempered power", self.power)
+        if not isinstance(self.power, tuple | list):
+            positive_float("Tempered power", self.power)
+            return
+        if not self.power:
+            raise ValueError("Tempered power must be a number, or at least one for the rounds; got none.")
+        object.__setattr__(self, "power", tuple(positive_float("Tempered power", p) for p in self.power))
+
+    def power_of(self, number: int) -> float:
+        """The power of round `number`, where 0 is the round that draws from the prior."""
+        return self.power[min(number, len(self.power)) - 1] if isinstance(self.power, tuple) else self.power
 
     def check(self, frame, members):
         del members
@@ -73,7 +83,7 @@ class Tempered(ProposalChoice):
         self.check(posterior.frame, 1)
         if not isinstance(posterior, DirectPosterior):
             raise ValueError(self._elsewhere())
-        return FromTilted(posterior, self.power, number)
+        return FromTilted(posterior, self.power_of(number), number)
 
     def _elsewhere(self) -> str:
         return (
@@ -88,9 +98,8 @@ class Tempered(ProposalChoice):
                 f"forms need. Use estimator=apt.MDN(1), loss=apt.GaussianProposal() or loss=apt.Atomic()."
             )
 
-    def reshaped(self, mixture, prior):
-        precision = np.linalg.inv(mixture.covariances[0])
-        tempered = prior.precision + self.power * (precision - prior.precision)
-        covariance = np.linalg.inv(tempered)
-        shift = self.power * precision @ mixture.means[0] + (1 - self.power) * prior.precision @ prior.mean
+    def reshaped(self, mixture, prior, number):
+        power, precision = self.power_of(number), np.linalg.inv(mixture.covariances[0])
+        covariance = np.linalg.inv(prior.precision + power * (precision - prior.precision))
+        shift = power * precision @ mixture.means[0] + (1 - power) * prior.precision @ prior.mean
         return clipped(HostMixture(np.ones(1), (covariance @ shift)[None], covariance[None]), prior)
