@@ -2,8 +2,8 @@
 
 With M parameters and M data in a minibatch, the paper has for an atomic step
 
-    MDN:  O(M [d h + l h² + h K n²] + M² K n²)                         d = dim(x), h units, l layers, K
-    components MAF:  O(MADEs [M d h + M² n l h² + M² n² h])                       n = dim(theta)
+    MDN:  O(M [d h + l h² + h K n²] + M² K n²)             d = dim(x), n = dim(theta)
+    MAF:  O(MADEs [M d h + M² n l h² + M² n² h])           h units, l layers, K components
 
 and the same without the quadratic terms for maximum likelihood. Seconds are measured on the device at hand,
 floating-point operations counted in the program before any optimisation, so that the formulas' terms are seen
