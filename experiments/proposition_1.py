@@ -89,9 +89,7 @@ def draw(results: Results, folder: Path) -> list[str]:
     made = pictures.figure(7.2, 2.7)
     first, second, third = made.subplots(1, 3)
     pictures.curves(first, results, NAME, "excess", methods(), label="excess of the loss, nats")
-    pictures.curves(
-        second, results, NAME, "ratios_wrong", methods(), label="log-ratios: variance unexplained"
-    )
+    pictures.curves(second, results, NAME, "ratios_wrong", methods(), label="log-ratios: unexplained")
     for axis in (first, second):
         if axis.lines:
             axis.set_yscale("log")
@@ -103,6 +101,8 @@ def draw(results: Results, folder: Path) -> list[str]:
     third.set(xlabel="round", ylabel="mass outside the prior, SLCP", ylim=(-0.03, 1.03))
     if third.lines:
         third.legend(frameon=False, fontsize=7)
+    else:
+        pictures.nothing(third)
     pictures.legend(made, first, columns=2)
     pictures.save(made, folder / "proposition_1.png")
     return ["proposition_1.png"]
