@@ -161,9 +161,8 @@ def test_tempered_particles_meet_the_closed_form(trained):
 
 def test_every_round_may_have_a_power_of_its_own_and_the_last_one_stays():
     prior = GaussianTerms(np.zeros(2), np.eye(2))
-    last = HostMixture(
-        np.ones(1), np.ones((1, 2)), 0.1 * np.eye(2)[None]
-    )  # nine more than the prior's precision
+    # Its precision is 10, nine more than the prior's.
+    last = HostMixture(np.ones(1), np.ones((1, 2)), 0.1 * np.eye(2)[None])
     choice = apt.Tempered((0.01, 0.1, 1))
     precisions = [1 / choice.reshaped(last, prior, number).covariances[0, 0, 0] for number in (1, 2, 3, 4, 9)]
     np.testing.assert_allclose(precisions, [1.09, 1.9, 10, 10, 10])
