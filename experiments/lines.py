@@ -10,6 +10,7 @@ A line has
     failed                                  why the run has no such round, where it has none
     seconds                                 since the piece began, when the round had ended
     seconds_simulating                      of this run's round, where it has simulations
+                                            (taken out of lines in which it counted waiting too)
     piece, piece_seconds, at_once           the piece, its length, and how many seeds ran side by side
     device, versions, date
 

@@ -12,6 +12,7 @@ PROBLEM = apt.problems.get("slcp")
 # there is 0.245. Maximum likelihood on the prior's rows ties the tails down; likelihoods, which the recipe
 # learns, do not depend on where parameters were drawn.
 TAILS_TIED_DOWN = [apt.APT(loss=apt.Combined()), apt.Recipe()]
+REGION = apt.APT(proposal=apt.Truncated(1e-3))  # draws all over the posterior's region keep the tails too
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +57,11 @@ def test_the_share_in_the_tails_and_next_to_the_edge_is_right_in_every_run(metho
     assert PROBLEM.prior.contains(theta).all()
     assert abs(far(theta) - far(exact)) < 0.02
     assert abs(at_edge(theta) - at_edge(exact)) < 0.05
+
+
+@pytest.mark.slow
+def test_the_share_next_to_the_edge_is_right_on_average_where_proposals_keep_the_tails(exact):
+    theta = np.stack([samples(REGION, seed) for seed in SEEDS])
+    shares = [at_edge(one) for one in theta]
+    assert abs(np.mean(shares) - at_edge(exact)) < 0.05, shares
+    assert all(abs(far(one) - far(exact)) < 0.05 for one in theta)
