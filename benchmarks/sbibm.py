@@ -17,6 +17,7 @@ import pathlib
 import platform
 import time
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 from running import run_on_cores
@@ -32,8 +33,7 @@ class Case(NamedTuple):
     task: str
     method: str
     budget: int
-    observations: tuple[int, ...]
-    seed: int
+    runs: tuple[tuple[int, int], ...]  # observation and seed of each
 
 
 def methods() -> dict[str, Any]:
@@ -61,14 +61,14 @@ def problem_of(task: str) -> Any:
 
 
 def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
-    """A line for each observation."""
+    """A line for each run. Of runs side by side, each took the time that all of them took."""
     import jax
 
     import aptinfer as apt
 
     problem, method = problem_of(case.task), methods()[case.method]
 
-    def infer(observation: int) -> tuple[Any, float]:
+    def infer(observation: int, seed: int) -> tuple[Any, float]:
         started = time.perf_counter()
         x_o = problem.observations[observation - 1]
         run = apt.infer(
@@ -77,17 +77,17 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
             x_o,
             method=method,
             budget=case.budget,
-            seed=case.seed,
+            seed=seed,
             progress=False,
         )
         return run, time.perf_counter() - started
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", apt.SamplingWarning)
-        calls = [lambda number=number: infer(number) for number in case.observations]
+        calls = [partial(infer, *run) for run in case.runs]
         runs = apt.side_by_side(calls) if together else [call() for call in calls]
     lines = []
-    for observation, (run, seconds) in zip(case.observations, runs, strict=True):
+    for (observation, seed), (run, seconds) in zip(case.runs, runs, strict=True):
         draws = run.posterior.sample(DRAWS, seed=1)
         exact = problem.reference_posterior(problem.observations[observation - 1], DRAWS, seed=0)
         notes = run.rounds[-1].notes
@@ -97,7 +97,7 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
                 "method": case.method,
                 "budget": case.budget,
                 "observation": observation,
-                "seed": case.seed,
+                "seed": seed,
                 "c2st": round(apt.diagnostics.c2st(draws, exact), 4),
                 "mmd2": round(apt.diagnostics.mmd2(draws[:2000], exact[:2000]), 6),
                 "minutes": round(seconds / 60, 3),
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time, one core each")
     parser.add_argument("--per-process", type=int, default=5, help="observations; a process compiles once")
-    parser.add_argument("--together", action="store_true", help="in this process, observations side by side")
+    parser.add_argument("--together", action="store_true", help="in this process, all runs of a task at once")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so many")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / "sbibm.jsonl")
     parser.add_argument("--table", action="store_true", help="only show what there is")
@@ -138,20 +138,23 @@ def main() -> None:
         return
     key = ("task", "method", "budget", "seed", "observation")
     done = {tuple(line[k] for k in key) for line in read(options.results)}
-    cases = [
-        Case(task, method, budget, left, seed)
+    wanted = {
+        (budget, method, task): [
+            (observation, seed)
+            for seed in options.seeds
+            for observation in options.observations
+            if (task, method, budget, seed, observation) not in done
+        ]
         for budget in options.budgets
-        for seed in options.seeds
         for method in options.methods
-        for first in range(0, len(options.observations), options.per_process)
         for task in options.tasks
-        if (
-            left := tuple(
-                o
-                for o in options.observations[first:][: options.per_process]
-                if (task, method, budget, seed, o) not in done
-            )
-        )
+    }
+    size = 10_000 if options.together else options.per_process
+    cases = [
+        Case(task, method, budget, tuple(runs[first : first + size]))
+        for first in range(0, max(map(len, wanted.values())), size)
+        for (budget, method, task), runs in wanted.items()
+        if runs[first:]
     ]
     if options.table:
         pass

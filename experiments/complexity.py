@@ -11,10 +11,11 @@ as they are.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -85,8 +86,17 @@ def minibatch(atoms: int, d: int, atomic: bool) -> Batch:
     )
 
 
-def cost(method: str, atoms: int, d: int, h: int, *, timed: bool = True) -> dict[str, float]:
-    """The floating-point operations of a gradient step and, if timed, its milliseconds."""
+class Step(NamedTuple):
+    """A gradient step of one size: what it costs, and the program of many of them."""
+
+    size: dict[str, int]
+    operations: dict[str, float]  # none where the compiler does not count them, as for GPUs
+    program: Any
+    arguments: tuple
+
+
+def step(method: str, atoms: int, d: int, h: int) -> Step:
+    """Its floating-point operations are counted; its program is not compiled yet."""
     family, kind = method.split(", ")
     loss = apt.Atomic(atoms) if kind == "atomic" else MaximumLikelihood()
     weights, rest = eqx.partition(networks(family, d, h), eqx.is_inexact_array)
@@ -95,40 +105,64 @@ def cost(method: str, atoms: int, d: int, h: int, *, timed: bool = True) -> dict
     def gradient(weights, batch):
         return jax.grad(lambda w: jnp.mean(loss(eqx.combine(w, rest), batch)))(weights)
 
-    counted: Any = jax.jit(gradient).lower(weights, batch).cost_analysis()
-    found = {"atoms": atoms, "dim_x": d, "units": h, "operations": float(counted["flops"])}
-    return found | {"milliseconds": milliseconds(gradient, weights, batch)} if timed else found
+    def many(weights, batch):
+        """Steps in a loop, as in training."""
 
-
-def milliseconds(gradient: Callable, weights: Any, batch: Batch) -> float:
-    """Of one step among many in a compiled loop, as in training: the best of some repetitions."""
-
-    @jax.jit
-    def program(weights, batch):
         def stepped(weights, _):
             slope = gradient(weights, batch)
             return jax.tree.map(lambda w, g: w - np.float32(1e-6) * g, weights, slope), None
 
         return jax.lax.scan(stepped, weights, None, length=STEPS)[0]
 
-    jax.block_until_ready(program(weights, batch))
+    counted: Any = jax.jit(gradient).lower(weights, batch).cost_analysis()
+    lowered = jax.jit(many).lower(weights, batch)
+    return Step(
+        {"atoms": atoms, "dim_x": d, "units": h},
+        {"operations": float(counted["flops"])} if counted else {},
+        lowered,
+        (weights, batch),
+    )
+
+
+def milliseconds(program: Callable, arguments: tuple) -> float:
+    """Of one step: the best of some repetitions."""
+    jax.block_until_ready(program(*arguments))
     seconds = []
     for _ in range(REPETITIONS):
         began = time.perf_counter()
-        jax.block_until_ready(program(weights, batch))
+        jax.block_until_ready(program(*arguments))
         seconds.append(time.perf_counter() - began)
     return 1000 * min(seconds) / STEPS
 
 
+def costs(
+    method: str, sizes: Iterable[tuple[int, int, int]], timed: Callable[[int, int], bool]
+) -> list[dict]:
+    """Of steps with these atoms, dim(x) and units. All are compiled, at once, before any is timed."""
+    steps = [step(method, *size) for size in sizes]
+    chosen = [timed(one.size["dim_x"], one.size["units"]) for one in steps]
+    with ThreadPoolExecutor() as pool:
+        programs = list(pool.map(lambda one, timed: one.program.compile() if timed else None, steps, chosen))
+    found = []
+    for one, program in zip(steps, programs, strict=True):
+        time_of_it = {"milliseconds": milliseconds(program, one.arguments)} if program else {}
+        found.append(one.size | one.operations | time_of_it)
+    return found
+
+
 def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
     del folder, deadline
-    began, lines = time.monotonic(), []
-    sizes = product(SHAPES, QUICK_ATOMS if piece.quick else ATOMS)
-    for number, ((d, h), atoms) in enumerate(sizes):
-        measured = cost(piece.method, atoms, d, h, timed=not piece.quick or (d, h) == SHAPES[0])
+    began = time.monotonic()
+    sizes = [(atoms, d, h) for (d, h), atoms in product(SHAPES, QUICK_ATOMS if piece.quick else ATOMS)]
+    measured = costs(piece.method, sizes, lambda d, h: not piece.quick or (d, h) == SHAPES[0])
+    seconds = time.monotonic() - began
+    lines = []
+    for number, metrics in enumerate(measured):
         line = {"round": number + 1, "simulations": 0, "ended": number + 1 == piece.rounds, "notes": {}}
-        lines.append(about(piece, 0) | line | {"metrics": measured, "seconds": time.monotonic() - began})
-    return [line | {"piece_seconds": lines[-1]["seconds"]} for line in lines]
+        lines.append(
+            about(piece, 0) | line | {"metrics": metrics, "seconds": seconds, "piece_seconds": seconds}
+        )
+    return lines
 
 
 def draw(results: Results, folder: Path) -> list[str]:

@@ -14,8 +14,8 @@ SHARED: tuple[Deviation, ...] = (
     ),
     (
         "The largest number of epochs is the same in all rounds, where the authors divided it by the round "
-        "for APT.",
-        "Early stopping ends nearly every round long before.",
+        "for APT. In figures 2 and 3 it is divided.",
+        "Elsewhere early stopping ends nearly every round long before.",
     ),
     (
         "Failed simulations count, and their parameters stay as contrasts in the atomic loss, where the "
@@ -105,8 +105,9 @@ FIGURES: dict[str, tuple[Deviation, ...]] = {
             "with its own posterior as proposal, two of six runs stayed where the first round had put them, "
             "twenty standard deviations from the truth; with proposals twice as wide one of six did, with "
             "proposals three times as wide one of three. In the runs shown they are six times as wide at "
-            "first and twice in the end, the fourth choice: it was made when one of these seeds (2, without "
-            "noise) had failed with the others, so the other five runs are its test.",
+            "first and twice in the end, the fourth choice: it was made when one of these runs (seed 2, "
+            "without noise) had failed with the others, so the other runs are its test. One of them (seed 3, "
+            "with noise) still stays where its first rounds put it.",
         ),
     ),
     "6": (

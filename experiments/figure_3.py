@@ -13,7 +13,7 @@ import numpy as np
 import aptinfer as apt
 from aptinfer.problems.problem import Problem
 from experiments import pictures, settings
-from experiments.figure_2 import BANDWIDTH
+from experiments.figure_2 import BANDWIDTH, EPOCHS
 from experiments.lines import Line
 from experiments.measure import Round, mmd, run_piece
 from experiments.networks import wide_enough
@@ -31,7 +31,7 @@ INFORMATIVE = 8
 def methods(d: int, quick: bool = False) -> dict[str, Any]:
     most = settings.QUICK_EPOCHS if quick else 5000
     return {
-        "APT": settings.maf_apt(min(most, 500)),
+        "APT": settings.maf_apt(min(most, 500) if quick else settings.cut(EPOCHS, ROUNDS)),
         "SNL": settings.snl(min(most, 2000), wide_enough(d), sampler=apt.samplers.Automatic()),
         "SNPE-A": settings.snpe_a(8, min(most, 1000), precision=0.01),
         "SNPE-B": settings.snpe_b(8, min(most, 500), precision=0.01),
@@ -51,7 +51,7 @@ def pieces(scale: Scale) -> list[Piece]:
             f"dim(x) = {INFORMATIVE + m}",
             method,
             rounds=SNPE_A_ROUNDS if method == "SNPE-A" else ROUNDS,
-            single_core=method == "SNPE-A",  # forty rounds take too long there
+            single_core=method.startswith("SNPE"),  # SNL's flow of x is large here
             **sizes,
         )
     ]

@@ -54,7 +54,7 @@ def pieces(scale: Scale) -> list[Piece]:
     found = []
     for problem in SERIES:
         found += scale.pieces(
-            NAME, problem, "RNN-APT", minutes=9, first=SEEDS, quick_simulations=300, **sizes
+            NAME, problem, "RNN-APT", minutes=9, first=SEEDS, quick_simulations=300, wide=True, **sizes
         )
         found += scale.pieces(NAME, problem, "APT, statistics", minutes=4, first=SEEDS, **sizes)
         if not scale.quick:

@@ -24,7 +24,8 @@ from experiments.pieces import Piece, Scale
 from experiments.results import Results
 
 NAME = "6"
-ROUNDS, SIMULATIONS, PROBLEMS, AT_ONCE = 10, 1000, 30, 10
+ROUNDS, SIMULATIONS, PROBLEMS = 10, 1000, 30
+FIRST, AT_ONCE = 10, 5  # problems before others; side by side
 EPOCHS, QUICK_EPOCHS = 2000, 30
 SIZE, QUICK_SIZE = 100, 32
 TRUTHS_SEED = 2019
@@ -59,12 +60,12 @@ def methods(quick: bool = False) -> dict[str, Any]:
 
 
 def pieces(scale: Scale) -> list[Piece]:
-    """Ten problems of every method, then the other twenty in two further pieces."""
+    """Five problems of every method, a third of a host's memory, and five more; then the other twenty."""
     sizes: dict[str, Any] = {"simulations": scale.simulations(SIMULATIONS, 200), "minutes": 9.0}
     wanted = PROBLEMS if scale.seeds is None else min(PROBLEMS, scale.seeds)
     starts = range(0, 1 if scale.quick else wanted, AT_ONCE)
     found = []
-    for stage, start in enumerate(starts):
+    for start in starts:
         seeds = (0,) if scale.quick else tuple(range(start, min(start + AT_ONCE, wanted)))
         for method in methods():
             ours = method.startswith("aptinfer")
@@ -76,8 +77,9 @@ def pieces(scale: Scale) -> list[Piece]:
                         method,
                         seeds,
                         scale.rounds(ROUNDS),
-                        stage=stage + 2 * ours,
+                        stage=start // FIRST + 2 * ours,
                         quick=scale.quick,
+                        wide=True,
                         **sizes,
                     )
                 )

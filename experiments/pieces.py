@@ -20,6 +20,8 @@ class Piece:
         single_core: belongs on a processor's core, not on an accelerator.
         stage: pieces of an earlier stage are run first, whatever their figure.
         quick: problems are made smaller too, where they have a size.
+        wide: seeds train side by side however many pieces share the accelerator. A step through a series
+            takes about as long for ten networks as for one.
     """
 
     figure: str
@@ -32,6 +34,7 @@ class Piece:
     single_core: bool = False
     stage: int = 0
     quick: bool = False
+    wide: bool = False
 
     @property
     def name(self) -> str:
@@ -85,6 +88,7 @@ class Scale:
         single_core: bool | None = None,
         later: int = 0,
         first: int = FIRST_SEEDS,
+        wide: bool = False,
     ) -> list[Piece]:
         """A method on a problem, in as many pieces as it takes. `later`: so many stages after the others."""
         found = []
@@ -103,6 +107,7 @@ class Scale:
                         single_core,
                         stage + later,
                         self.quick,
+                        wide,
                     )
                 )
         return found

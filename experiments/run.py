@@ -5,7 +5,8 @@
     python -m experiments.run --list                  what there is to run
 
 Small networks and single chains run on processor cores, one seed each; the others on the accelerator, in this
-process, their seeds side by side. Where there is none, all of them run on cores, one seed each.
+process, their seeds side by side. Where there is none, all of them run on cores, one seed each. With
+`--at-once 6`, so many processes share the accelerator.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +28,7 @@ from experiments.pieces import Piece, Scale, breadth_first, one_seed_each
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK_OUT = Path("build") / "reproduce"
-RESERVE = 0.15  # of the time allowed: runs end after their round by then, and are measured
+RESERVE, MOST_RESERVE = 0.15, 2.0  # share of the time allowed, and minutes: to end a round, and to measure
 
 
 class Clock:
@@ -35,7 +36,7 @@ class Clock:
 
     def __init__(self, minutes: float | None):
         self.end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
-        self.deadline = self.end if minutes is None else self.end - RESERVE * 60 * minutes
+        self.deadline = self.end if minutes is None else self.end - 60 * min(RESERVE * minutes, MOST_RESERVE)
         self.started_any = False
 
     def allows(self, piece: Piece) -> bool:
@@ -62,31 +63,35 @@ def run_here(piece: Piece, folder: Path, deadline: float) -> bool:
     return True
 
 
-def run_on_cores(pieces: list[Piece], folder: Path, clock: Clock, processes: int) -> bool:
-    """Run pieces in processes of their own, each on one core."""
-    cores: SimpleQueue[int] = SimpleQueue()
-    for core in available_cores()[-processes:]:
-        cores.put(core)
+def run_in_processes(pieces: list[Piece], folder: Path, clock: Clock, places: Sequence[int | None]) -> bool:
+    """Run pieces in processes of their own, one at a time in each place: a core's number, or None for the
+    accelerator."""
+    free: SimpleQueue[int | None] = SimpleQueue()
+    for place in places:
+        free.put(place)
     failed = threading.Event()
 
     def one(piece: Piece) -> None:
-        core = cores.get()
+        core = free.get()
         try:
             if not clock.allows(piece):
                 return
-            command = [sys.executable, "-m", "experiments.run", "--out", str(folder), "--core", str(core)]
+            command = [sys.executable, "-m", "experiments.run", "--out", str(folder)]
             command += ["--piece", json.dumps(asdict(piece))]
             if clock.end < float("inf"):
                 command += ["--minutes", f"{clock.minutes:.3f}"]
             paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-            environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+            environment = os.environ | {"PYTHONPATH": paths}
+            if core is not None:
+                command += ["--core", str(core)]
+                environment["JAX_PLATFORMS"] = "cpu"
             ended = subprocess.run(command, env=environment)
             if ended.returncode:
                 failed.set()
         finally:
-            cores.put(core)
+            free.put(core)
 
-    with ThreadPoolExecutor(min(processes, cores.qsize())) as pool:
+    with ThreadPoolExecutor(len(places)) as pool:
         list(pool.map(one, pieces))
     return not failed.is_set()
 
@@ -105,31 +110,49 @@ def pin(core: int) -> None:
 
 
 def run_all(
-    wanted: list[Piece], folder: Path, minutes: float | None, processes: int | None, *, accelerated: bool
+    wanted: list[Piece],
+    folder: Path,
+    minutes: float | None,
+    processes: int | None,
+    *,
+    accelerated: bool,
+    at_once: int = 1,
 ) -> bool:
     clock = Clock(minutes)
     # An accelerator's pieces need a core or two of their own.
-    processes = processes or max(1, len(available_cores()) - 2 * accelerated)
+    processes = processes or max(1, len(available_cores()) - 2 * accelerated * at_once)
     on_cores = [piece for piece in wanted if piece.single_core or not accelerated]
-    here = [piece for piece in wanted if piece not in on_cores]
+    others = [piece for piece in wanted if piece not in on_cores]
     ended_well = []
     helper = threading.Thread(
-        target=lambda: ended_well.append(run_on_cores(on_cores, folder, clock, processes))
+        target=lambda: ended_well.append(
+            run_in_processes(on_cores, folder, clock, available_cores()[-processes:])
+        )
     )
     helper.start()
-    ended_well += [run_here(piece, folder, clock.deadline) for piece in here if clock.allows(piece)]
+    if at_once > 1:
+        ended_well.append(run_in_processes(others, folder, clock, [None] * at_once))
+    else:
+        ended_well += [run_here(piece, folder, clock.deadline) for piece in others if clock.allows(piece)]
     helper.join()
     return all(ended_well)
 
 
 def left_to_run(
-    names: Iterable[str], scale: Scale, folders: Iterable[Path], *, accelerated: bool
+    names: Iterable[str], scale: Scale, folders: Iterable[Path], *, accelerated: bool, at_once: int = 1
 ) -> list[Piece]:
-    """Pieces of these figures that have no lines yet, in the order in which they are to be run."""
+    """Pieces of these figures that have no lines yet, in the order in which they are to be run.
+
+    Where several share an accelerator, the seeds of small networks do so too: each has a process of its own,
+    and none waits for the epochs of another.
+    """
     left = []
     for name in names:
         pieces, known = figures.module(name).pieces(scale), lines.read(name, *folders)
-        pieces = pieces if accelerated else one_seed_each(pieces)
+        if not accelerated:
+            pieces = one_seed_each(pieces)
+        elif at_once > 1:
+            pieces = [one for piece in pieces for one in ([piece] if piece.wide else one_seed_each([piece]))]
         left += [piece for piece in pieces if not lines.is_done(piece, known)]
     return breadth_first(left)
 
@@ -146,6 +169,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="at most so many seeds of each figure")
     parser.add_argument("--minutes", type=float, help="start nothing that would not end in time")
     parser.add_argument("--out", type=Path, help="where lines go (experiments/results, or build/reproduce)")
+    parser.add_argument("--at-once", type=int, default=1, help="processes that share the accelerator")
     parser.add_argument(
         "--processes", type=int, help="cores for what belongs on cores; by default nearly all"
     )
@@ -162,17 +186,20 @@ def main() -> None:
         entries = json.loads(options.piece)
         piece = Piece(**entries | {"seeds": tuple(entries["seeds"])})
         sys.exit(not run_here(piece, options.out, Clock(options.minutes).deadline))
+    if options.at_once > 1:  # none of them takes nearly all of its memory
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 
     accelerated = jax.default_backend() != "cpu"
     folder = options.out or (QUICK_OUT if options.quick else lines.RESULTS)
     folders = (folder,) if options.quick else (lines.RESULTS, folder)
     scale = Scale(options.quick, options.seeds)
-    wanted = chosen(left_to_run(options.figures, scale, folders, accelerated=accelerated), options.only)
+    how = {"accelerated": accelerated, "at_once": options.at_once}
+    wanted = chosen(left_to_run(options.figures, scale, folders, **how), options.only)
     if options.list:
         print("\n".join(f"{piece.name} ({piece.minutes:g} minutes)" for piece in wanted))
         return
-    ended_well = run_all(wanted, folder, options.minutes, options.processes, accelerated=accelerated)
+    ended_well = run_all(wanted, folder, options.minutes, options.processes, **how)
     sys.exit(not ended_well)
 
 

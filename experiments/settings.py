@@ -22,7 +22,14 @@ PLAIN: dict[str, Any] = {"weight_decay": 0.0, "average": 0.0, "warmup": 0, "drop
 QUICK_EPOCHS = 40  # of a round at most, in quick runs
 
 
-def trainer(epochs: int, *, learning_rate: float = 1e-3, clip: float = 0.1, **others: Any) -> apt.Trainer:
+def cut(epochs: int, rounds: int) -> tuple[int, ...]:
+    """Epochs of each round at most, as the authors had it for APT: a share that falls with its number."""
+    return tuple(max(epochs // number, 1) for number in range(1, rounds + 1))
+
+
+def trainer(
+    epochs: int | tuple[int, ...], *, learning_rate: float = 1e-3, clip: float = 0.1, **others: Any
+) -> apt.Trainer:
     """Minibatches of 100, a tenth of the rows held back, patience of 20 epochs: the choices for APT."""
     return apt.Trainer(
         batch=100, learning_rate=learning_rate, clip=clip, patience=20, epochs=epochs, **PLAIN, **others
@@ -34,7 +41,7 @@ def tanh(*units: int) -> apt.MLP:
     return apt.MLP(units or (50, 50), activation=jnp.tanh)
 
 
-def maf_apt(epochs: int, estimator: Any = None, *, loss: Any = None) -> apt.APT:
+def maf_apt(epochs: int | tuple[int, ...], estimator: Any = None, *, loss: Any = None) -> apt.APT:
     """5 MADEs of 2 x 50 tanh units on x itself, atomic with M = 100: all of a minibatch against all."""
     return apt.APT(
         loss=loss or apt.Atomic(atoms=100),

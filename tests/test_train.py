@@ -323,11 +323,31 @@ def test_rounds_before_the_last_wait_for_less_and_drop_nothing():
     assert training(6, last=True)[0] >= epochs + 12
 
 
+def test_every_round_may_have_an_epoch_limit_of_its_own():
+    """All of them by one program."""
+    rows = rows_of(simulate(80))
+    trainer = Trainer(batch=40, learning_rate=0.02, epochs=(5, 2, 3), average=0.5)
+    histories = [
+        trainer(Key((1,)), start(1), MaximumLikelihood(), rows, number=number)[1] for number in (0, 1, 2, 7)
+    ]
+    assert [history.epochs for history in histories] == [5, 2, 3, 3]
+    assert {history.stop_reason for history in histories} == {"epoch limit"}
+    assert [history.compile_seconds for history in histories[1:]] == [0, 0, 0]
+    np.testing.assert_array_equal(histories[1].training_loss, histories[0].training_loss[:2])
+
+
+def test_an_epoch_limit_for_no_round_is_refused():
+    with pytest.raises(ValueError, match="Trainer epochs must be a number, or at least one for the rounds"):
+        Trainer(epochs=())
+    with pytest.raises(ValueError, match="Trainer epochs must be a whole number of at least 1, got 0"):
+        Trainer(epochs=(10, 0))
+
+
 def test_early_stopping_says_so():
     rows = rows_of(simulate(280))
     _, stopped = TRAINER(Key((1,)), start(1), MaximumLikelihood(), rows)
     assert stopped.stop_reason == "converged"
-    assert stopped.epochs < TRAINER.epochs
+    assert stopped.epochs < TRAINER.most_epochs
     # Patience ran out once per drop allowed and once more.
     best_epoch = int(np.argmin(stopped.validation_loss[:, 0])) + 1
     assert stopped.epochs - best_epoch >= TRAINER.patience

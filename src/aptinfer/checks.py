@@ -5,11 +5,12 @@ import functools
 import inspect
 import numbers
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 Decorated = TypeVar("Decorated", bound=Callable)
+Number = TypeVar("Number", int, float)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -73,6 +74,20 @@ def positive_float(name: str, value: object, *, zero: bool = False) -> float:
         bound = "at least 0" if zero else "above 0"
         raise ValueError(f"{name} must be a finite number {bound}, got {value!r}.")
     return number
+
+
+def one_or_one_each(name: str, value: object, check: Callable[[str, object], Number]) -> Any:
+    """A number, or a tuple with one for each round, of which the last one stays; see `of_round`."""
+    if not isinstance(value, tuple | list):
+        return check(name, value)
+    if not value:
+        raise ValueError(f"{name} must be a number, or at least one for the rounds; got none.")
+    return tuple(check(name, number) for number in value)
+
+
+def of_round(value: Number | tuple[Number, ...], index: int) -> Number:
+    """The number of round `index`, where 0 is the first that has one."""
+    return value[min(index, len(value) - 1)] if isinstance(value, tuple) else value
 
 
 def share(name: str, value: object) -> float:

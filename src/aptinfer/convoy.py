@@ -208,16 +208,17 @@ class Program:
     def __call__(self, group: list[Lane]) -> dict[int, Any]:
         for one in group:
             self._place(one)
-        epochs, patience, drops = np.zeros((3, self._lanes), np.float32)  # runs without a wish: no epochs
+        epochs, most = np.zeros((2, self._lanes), np.int32)  # runs without a wish: no epochs
+        patience, drops = np.zeros(self._lanes, np.float32), np.zeros(self._lanes, np.int32)
         for one in group:
             assert one.wish is not None
             epochs[one.number] = one.wish.epochs
-            patience[one.number], drops[one.number] = one.wish.limits
-        limits: Any = Limits(patience, drops.astype(np.int32))  # pyright: ignore[reportArgumentType]
+            patience[one.number], drops[one.number], most[one.number] = one.wish.limits
+        limits: Any = Limits(patience, drops, most)  # pyright: ignore[reportArgumentType]
         arguments = (
             eqx.combine(self._fixed, self._static),
             self._state,
-            epochs.astype(np.int32),
+            epochs,
             limits,
         )
         program, seconds = compiled("side by side", self._together, self._epoch, *arguments)

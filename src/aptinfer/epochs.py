@@ -54,10 +54,11 @@ class Limits(NamedTuple):
 
     patience: Float[Array, ""]
     drops: Int[Array, ""]
+    epochs: Int[Array, ""]
 
 
-def limits_of(patience: float, drops: int) -> Any:
-    return Limits(np.float32(patience), np.int32(drops))  # pyright: ignore[reportArgumentType]
+def limits_of(patience: float, drops: int, epochs: int) -> Any:
+    return Limits(np.float32(patience), np.int32(drops), np.int32(epochs))  # pyright: ignore
 
 
 class Layout(NamedTuple):
@@ -138,7 +139,7 @@ class Epoch(NamedTuple):
     def keys(self, words, epoch, members: int):
         """For every member, a key of its order of rows and one of its steps."""
         key = as_jax(words)
-        key_of_steps = jax.random.fold_in(key, self.trainer.epochs)  # a number that no epoch has
+        key_of_steps = jax.random.fold_in(key, self.trainer.most_epochs)  # a number that no epoch has
         return [jax.random.split(jax.random.fold_in(root, epoch), members) for root in (key, key_of_steps)]
 
     def order(self, key, rows: TrainingRows) -> Int[Array, " capacity"]:
@@ -202,7 +203,7 @@ class Epoch(NamedTuple):
         return sums[0] + jnp.sum(losses), sums[1] + jnp.sum(counted, dtype=jnp.int32)
 
     def active(self, state: State, limits: Limits):
-        return jnp.any(state.drops <= limits.drops) & (state.epoch < self.trainer.epochs)
+        return jnp.any(state.drops <= limits.drops) & (state.epoch < limits.epochs)
 
 
 class Carry(NamedTuple):
@@ -255,7 +256,7 @@ class InMemory:
         def block(words, rest, rows, state, epochs, limits):
             return epochs_in_memory(epoch, words, state, rest, rows, epochs, limits)
 
-        arguments = (*self._fixed, state, np.int32(1), limits_of(1, 1))
+        arguments = (*self._fixed, state, np.int32(1), limits_of(1, 1, 1))
         self._block, self.compile_seconds = compiled("in memory", block, epoch, *arguments)
 
     def __call__(self, state: State, epochs: int, limits: Limits):

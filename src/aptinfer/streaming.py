@@ -87,7 +87,7 @@ class Streamed:
         self._run = made(train, rest, rows, orders, keys, carry, state.drops, x, number, number)
         one = x[0] if devices is None else in_parts(devices, x[0], axis=1)
         self._validate = made(validate, rest, rows, state.average, sums, one, number, number)
-        self._finish = made(finish, state, carry, sums, np.float32(1), limits_of(1, 1))
+        self._finish = made(finish, state, carry, sums, np.float32(1), limits_of(1, 1, 1))
 
     def _start(self, state: State) -> tuple[Carry, Any]:
         zeros = jax.tree.map(lambda a: jnp.broadcast_to(a, len(state.weights)), no_losses())

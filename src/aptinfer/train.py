@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from aptinfer import scratch
-from aptinfer.checks import positive_float, positive_int, suggests_keywords
+from aptinfer.checks import of_round, one_or_one_each, positive_float, positive_int, suggests_keywords
 from aptinfer.convoy import InLane, lane
 from aptinfer.epochs import BLOCK, Epoch, InMemory, Layout, limits_of, start
 from aptinfer.errors import TrainingError
@@ -72,7 +72,7 @@ class Trainer:
         drop: factor of each.
         restart: start every round from new weights, not from the last round's: slower, but mass that leaks
             out of the prior's support, or into its far tails, does not add up over rounds.
-        epochs: largest number of epochs per round.
+        epochs: largest number of epochs per round. Or one number for each round, of which the last one stays.
         validation: share of rows held back to decide when to stop.
         device_memory: bytes that x may take on the device; larger data stay on the host and are streamed to
             it, with the same result. None: half of the device's memory, or no limit on a CPU.
@@ -91,7 +91,7 @@ class Trainer:
     drops: int = 2
     drop: float = 0.2
     restart: bool = False
-    epochs: int = 2000
+    epochs: int | tuple[int, ...] = 2000
     validation: float = 0.1
     device_memory: float | None = None
     devices: int | None = None
@@ -107,7 +107,7 @@ class Trainer:
             positive_int("Trainer early_patience", self.early_patience)
         positive_int("Trainer drops", self.drops, minimum=0)
         positive_float("Trainer drop", self.drop)
-        positive_int("Trainer epochs", self.epochs)
+        object.__setattr__(self, "epochs", one_or_one_each("Trainer epochs", self.epochs, positive_int))
         if not 0 <= positive_float("Trainer average", self.average, zero=True) < 1:
             raise ValueError(f"Trainer average must be a decay in [0, 1), got {self.average}.")
         if not 0 < positive_float("Trainer validation", self.validation) <= 0.5:
@@ -120,6 +120,11 @@ class Trainer:
                 f"Trainer batch ({self.batch}) must be a multiple of devices ({self.devices}), so that each "
                 f"has as many rows as the others: try batch={nearest}, or several times that."
             )
+
+    @property
+    def most_epochs(self) -> int:
+        """How many any round has at most."""
+        return max(self.epochs) if isinstance(self.epochs, tuple) else self.epochs
 
     def validates(self, index: np.ndarray) -> np.ndarray:
         """Which rows are held back: decided by the row's number, once, for ever."""
@@ -134,9 +139,11 @@ class Trainer:
         rows: TrainingRows,
         listen: Callable[[Progress], bool | None] = lambda progress: None,
         *,
+        number: int = 0,
         last: bool = True,
     ) -> tuple[Embedded, History]:
-        """Train every member of `estimator` (arrays with a leading member axis) in the last round, or not.
+        """Train every member of `estimator` (arrays with a leading member axis) in round `number`, the last
+        or not.
 
         Training ends early, with the best weights so far, when `listen` answers True.
         """
@@ -145,9 +152,10 @@ class Trainer:
         layout = Layout.of(weights)
         state = on_all(self.devices, start(layout.vectors(weights)))
         early = None if last else self.early_patience
-        limits = limits_of(self.patience, self.drops)
+        most = of_round(self.epochs, number)
+        limits = limits_of(self.patience, self.drops, most)
         if early is not None:
-            limits = limits_of(min(early, self.patience), 0)
+            limits = limits_of(min(early, self.patience), 0, most)
         if self.devices is None:
             epochs = self._epochs(Epoch(self, loss, layout), key.words(), state, rest, rows)
         else:
@@ -179,7 +187,7 @@ class Trainer:
             validation_loss=np.stack(validation),
             best_loss=best_loss,
             epochs=len(training),
-            stop_reason=_why(bool(done), len(training) < self.epochs),
+            stop_reason=_why(bool(done), len(training) < most),
             compile_seconds=epochs.compile_seconds,
             run_seconds=time.perf_counter() - started - epochs.compile_seconds,
             skipped_steps=int(np.sum(state.skipped)),

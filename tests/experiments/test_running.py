@@ -180,10 +180,27 @@ def test_lines_and_draws_are_brought_home_once(tmp_path):
     assert lines.find_draws(stored, home) is not None
 
 
-def test_the_command_runs_a_piece_on_a_core_of_its_own(tmp_path):
+def test_the_command_runs_pieces_in_processes_of_their_own(tmp_path):
+    """One of them on a core of its own, the other wherever the system puts it, as beside an accelerator."""
     wanted = [
-        piece for piece in figures.module("table_1").pieces(Scale(quick=True)) if piece.method == "SNPE-A"
+        piece
+        for piece in figures.module("table_1").pieces(Scale(quick=True))
+        if piece.method in ("SNPE-A", "SMC-ABC")
     ]
-    assert run.run_on_cores(wanted, tmp_path, run.Clock(None), processes=1)
-    (found,) = lines.read("table_1", tmp_path)
-    assert found["metrics"]["estimators"] == {"mixture": True, "flow": False}
+    places = [run.available_cores()[-1], None]
+    assert run.run_in_processes(wanted, tmp_path, run.Clock(None), places)
+    found = {entry["method"]: entry["metrics"] for entry in lines.read("table_1", tmp_path)}
+    assert set(found) == {"SNPE-A", "SMC-ABC"}
+    assert found["SNPE-A"]["estimators"] == {"mixture": True, "flow": False}
+
+
+def test_where_processes_share_an_accelerator_seeds_part_unless_their_networks_are_wide(monkeypatch):
+    small, wide = (Piece("made_up", "p", m, (0, 1), 2, 1000, wide=m == "wide") for m in ("small", "wide"))
+    monkeypatch.setattr(figures, "module", lambda name: SimpleNamespace(pieces=lambda scale: [small, wide]))
+
+    def seeds(**how):
+        return [piece.seeds for piece in run.left_to_run(["made_up"], Scale(), [], **how)]
+
+    assert seeds(accelerated=True) == [(0, 1), (0, 1)]
+    assert seeds(accelerated=True, at_once=2) == [(0,), (1,), (0, 1)]
+    assert seeds(accelerated=False, at_once=2) == [(0,), (1,), (0,), (1,)]

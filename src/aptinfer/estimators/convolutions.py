@@ -3,8 +3,9 @@
 XLA's convolutions are slow on CPUs, and several times slower inside a compiled loop. There a convolution
 is computed as a dense product instead: `kh` neighbouring rows of the image, side by side, times a banded
 matrix made of the kernel. That does more arithmetic than needed (zeros outside the band) at a much higher
-rate, and is twelve times as fast in all on images of 3 x 100 x 100. On other devices XLA's own convolution is
-used.
+rate, and is twelve times as fast in all on images of 3 x 100 x 100. On GPUs a
+product is more than twice as fast too, as long as there are few channels (`benchmarks/convolutions.py`); with
+more than were measured, XLA's own convolution is used there.
 """
 
 import functools
@@ -20,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.embeddings import Dense
 
+NARROW = 32  # channels, up to which a product is faster on a GPU too
 COLUMNS = 4  # of the output per row of the product, at least: with more, zeros in the banded matrix cost more
 
 
@@ -36,7 +38,8 @@ class Convolution(eqx.Module):
         x = jnp.pad(x, (pad, pad, (0, 0)))
         by_product = functools.partial(pooled_by_product, pool=self.pool)
         by_xla = functools.partial(pooled_by_xla, pool=self.pool)
-        return jax.lax.platform_dependent(x, self.kernel, cpu=by_product, default=by_xla) + self.bias
+        elsewhere = by_product if max(self.kernel.shape[:2]) <= NARROW else by_xla
+        return jax.lax.platform_dependent(x, self.kernel, cpu=by_product, default=elsewhere) + self.bias
 
 
 class Convolutional(eqx.Module):

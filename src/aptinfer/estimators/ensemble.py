@@ -1,5 +1,6 @@
 """Ensembles: several independently started estimators, trained in one `vmap`, mixed with equal weights."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,16 +53,29 @@ def build_members(
 
     `missing` says that entries of the condition may be NaN.
     """
-    single, members = split_ensemble(estimator)
+    settings = (*split_ensemble(estimator), embedding, dim, event, missing)
+    try:
+        build = _remembered(*settings)
+    except TypeError:  # a network of the user's, which has arrays and no hash
+        build = _builder(*settings)
+    return build(key.words())
 
+
+def _builder(
+    estimator: Any, members: int, embedding: Any, dim: int, event: tuple[int, ...], missing: bool
+) -> Callable[[np.ndarray], Embedded]:
     def one(key):
         for_embedding, for_head = jax.random.split(key)
         network, features = build_embedding(embedding, for_embedding, event, missing=missing)
-        return Embedded(network, single.build(for_head, dim, features))
+        return Embedded(network, estimator.build(for_head, dim, features))
 
     # Arrays that are not trained, such as a user's integer tables, are shared by all members.
     stacked = eqx.filter_vmap(one, out_axes=lambda leaf: 0 if eqx.is_inexact_array(leaf) else None)
-    return eqx.filter_jit(lambda words: stacked(jax.random.split(as_jax(words), members)))(key.words())
+    return eqx.filter_jit(lambda words: stacked(jax.random.split(as_jax(words), members)))
+
+
+# Runs with equal settings, such as those side by side, build their networks by one program.
+_remembered = functools.lru_cache(maxsize=64)(_builder)
 
 
 def as_members(estimator: Embedded):

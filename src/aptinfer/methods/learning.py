@@ -270,7 +270,9 @@ def fit(
     if isinstance(loss, Atomic):
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    trained, history = trainer(task.for_training, estimator, loss, data, task.listen, last=task.last)
+    trained, history = trainer(
+        task.for_training, estimator, loss, data, task.listen, number=task.number, last=task.last
+    )
     if task.ended is not None:
         raise Rehearsed(trained)
     return trained, history

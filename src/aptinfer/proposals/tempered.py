@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from aptinfer.checks import positive_float, suggests_keywords
+from aptinfer.checks import of_round, one_or_one_each, positive_float, suggests_keywords
 from aptinfer.estimators.mog import LOG_2PI, HostMixture, clipped
 from aptinfer.keys import Key
 from aptinfer.posteriors import DirectPosterior
@@ -63,16 +63,11 @@ class Tempered(ProposalChoice):
     power: float | tuple[float, ...] = 0.5
 
     def __post_init__(self):
-        if not isinstance(self.power, tuple | list):
-            positive_float("Tempered power", self.power)
-            return
-        if not self.power:
-            raise ValueError("Tempered power must be a number, or at least one for the rounds; got none.")
-        object.__setattr__(self, "power", tuple(positive_float("Tempered power", p) for p in self.power))
+        object.__setattr__(self, "power", one_or_one_each("Tempered power", self.power, positive_float))
 
     def power_of(self, number: int) -> float:
         """The power of round `number`, where 0 is the round that draws from the prior."""
-        return self.power[min(number, len(self.power)) - 1] if isinstance(self.power, tuple) else self.power
+        return of_round(self.power, max(number - 1, 0))
 
     def check(self, frame, members):
         del members
