@@ -36,6 +36,10 @@ SHARED: tuple[Deviation, ...] = (
         "It is an open choice in the paper; APT's flow has none either.",
     ),
     (
+        "Lines of the H200 up to November 18, 2026 have matrix products of ten bits.",
+        "JAX's default there; the library has full precision since.",
+    ),
+    (
         '"aptinfer default" is what `apt.infer` does when nothing is chosen: latent space, an '
         "autoregressive mixture, "
         "10 atoms.",

@@ -12,6 +12,7 @@ A line has
     seconds_simulating                      of this run's round, where it has simulations
                                             (taken out of lines in which it counted waiting too)
     piece, piece_seconds, at_once           the piece, its length, and how many seeds ran side by side
+    sharing                                 how many pieces shared the accelerator with it, itself counted
     device, versions, date
 
 Draws for pictures are arrays beside them, `draws/<figure>/<problem>-<method>-<seed>-<round>.npy`.
@@ -19,6 +20,7 @@ Draws for pictures are arrays beside them, `draws/<figure>/<problem>-<method>-<s
 
 import datetime
 import json
+import os
 import platform
 import re
 from collections.abc import Iterable, Iterator
@@ -47,6 +49,7 @@ FIELDS = (
     "date",
 )
 DIGITS = 6
+SHARING = "EXPERIMENTS_SHARING"  # the variable in which a piece is told how many share the accelerator
 
 Line = dict[str, Any]
 
@@ -67,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def surroundings() -> Line:
-    """The device, the versions and the time."""
+    """The device, how many share it, the versions and the time."""
     import jax
 
     import aptinfer
@@ -75,6 +78,7 @@ def surroundings() -> Line:
     device = jax.devices()[0]
     return {
         "device": device.device_kind if device.platform != "cpu" else "CPU core",
+        "sharing": int(os.environ.get(SHARING, "1")),
         "versions": {
             "python": platform.python_version(),
             "jax": jax.__version__,

@@ -21,6 +21,7 @@ COLOURS = {
     "MDN-APT": "#58a4d8",
     "APT, statistics": "#b5478f",
     "APT, combined loss": "#58a4d8",
+    "APT, rounds not cut": "#58a4d8",
     "MDN-APT, atomic": "#58a4d8",
     "SNL": "#e08214",
     "SNPE-A": "#5aa05a",

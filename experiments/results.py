@@ -88,8 +88,10 @@ class Results:
         return [line for line in self.lines(figure) if "failed" in line]
 
     def minutes(self, figure: str) -> dict[str, float]:
-        """How long the pieces of a figure took, by device."""
-        pieces = {(x["device"], x["piece"], x["piece_seconds"]) for x in self.lines(figure)}
+        """How long the pieces of a figure took, by device; of pieces that shared one, their part of it."""
+        pieces = {
+            (x["device"], x["piece"], x["piece_seconds"] / x.get("sharing", 1)) for x in self.lines(figure)
+        }
         found: dict[str, float] = {}
         for device, _, seconds in pieces:
             found[device] = found.get(device, 0.0) + seconds / 60

@@ -82,7 +82,9 @@ def run_in_processes(pieces: list[Piece], folder: Path, clock: Clock, places: Se
                 command += ["--minutes", f"{clock.minutes:.3f}"]
             paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
             environment = os.environ | {"PYTHONPATH": paths}
-            if core is not None:
+            if core is None:
+                environment[lines.SHARING] = str(len(places))
+            else:
                 command += ["--core", str(core)]
                 environment["JAX_PLATFORMS"] = "cpu"
             ended = subprocess.run(command, env=environment)

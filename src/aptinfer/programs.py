@@ -9,6 +9,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from aptinfer.precision import precise
+
 MOST_MAPS = 0.5  # share of a process's memory maps that may be taken when a run begins
 _PROGRAMS: dict = {}
 
@@ -24,7 +26,7 @@ def compiled(name: str, function: Callable, settings: tuple, *args) -> tuple[Any
     if wanted in _PROGRAMS:
         return _PROGRAMS[wanted], 0.0
     started = time.perf_counter()
-    _PROGRAMS[wanted] = eqx.filter_jit(function).lower(*args).compile()
+    _PROGRAMS[wanted] = eqx.filter_jit(precise(function)).lower(*args).compile()
     return _PROGRAMS[wanted], time.perf_counter() - started
 
 

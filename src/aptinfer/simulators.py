@@ -16,6 +16,7 @@ import numpy as np
 
 from aptinfer.checks import numeric_array, positive_int, suggests_keywords
 from aptinfer.errors import SimulationError
+from aptinfer.precision import precise
 from aptinfer.protocols import Outcome, Rows, Status
 
 REASON_END = 5000  # characters that are kept of either end of a traceback
@@ -172,7 +173,7 @@ class JaxSimulator(BaseSimulator):
                 keys = jax.vmap(lambda i: jax.random.fold_in(root, i))(index)
                 return jax.vmap(self.function)(keys, theta)
 
-            self._compiled = jax.jit(simulate)
+            self._compiled = jax.jit(precise(simulate))
         slots, theta = padded(rows, self.chunk)
         first = int(rows.index[0]) // self.chunk * self.chunk
         index = np.arange(first, first + self.chunk, dtype=np.uint32)

@@ -39,6 +39,7 @@ from aptinfer.methods.nearby import Nearby
 from aptinfer.methods.sampling import check_prior, proposed, sampled
 from aptinfer.posteriors import SampledPosterior
 from aptinfer.posteriors.sampled import check_sampler
+from aptinfer.precision import precise
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.samplers.automatic import Automatic
 from aptinfer.samplers.draws import Sampler
@@ -301,6 +302,7 @@ def default_families(columns: Columns, *, several: bool) -> tuple[Family, ...]:
 
 
 @eqx.filter_jit
+@precise
 def _block(model: NeuralLikelihood, x, z):
     return jax.vmap(model.log_densities)(x, z)
 

@@ -16,6 +16,7 @@ from aptinfer.estimators.ensemble import as_members, count_members, each_member,
 from aptinfer.estimators.missing import Imputed, is_masked
 from aptinfer.keys import Key, as_jax
 from aptinfer.posteriors.base import Posterior
+from aptinfer.precision import precise
 from aptinfer.scaling import Scaling
 from aptinfer.spaces import Frame
 
@@ -26,6 +27,7 @@ ACCEPTANCE_DRAWS = 20_000
 
 
 @eqx.filter_jit
+@precise
 def _draw(estimator: Embedded, x, words, size):
     """`size` draws from every member: (members, size, dim)."""
     weights, rest = as_members(estimator)
@@ -38,12 +40,14 @@ def _draw(estimator: Embedded, x, words, size):
 
 
 @eqx.filter_jit
+@precise
 def _members_log_prob(estimator: Embedded, x, values):
     """log density of every member at each value: (members, values)."""
     return each_member(estimator, lambda one: jax.vmap(one(x).log_prob)(values))
 
 
 @eqx.filter_jit
+@precise
 def _log_prob(estimator: Embedded, x, values):
     """log of the members' average density at each value."""
     return mean_of_densities(_members_log_prob(estimator, x, values))

@@ -31,6 +31,7 @@ from jax import Array, lax
 import aptinfer
 from aptinfer import caching
 from aptinfer.errors import SamplingError
+from aptinfer.precision import precise
 from aptinfer.threefry import THREEFRY
 
 __all__ = ["ByMCMC", "Draws"]
@@ -156,6 +157,7 @@ def agreement(z: np.ndarray) -> tuple[float, float]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
+@precise
 def _walk(
     log_likelihood: LogLikelihood, key: Array, x: Array, z: Array, factor: Array, power: Array, steps: Array
 ) -> tuple[Array, Array]:

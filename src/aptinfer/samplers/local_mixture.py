@@ -33,6 +33,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array
 
 from aptinfer.keys import Key
+from aptinfer.precision import precise
 from aptinfer.samplers.target import Target, log_terms
 
 COMPONENTS = 200  # fewer in more than five dimensions, where a component has more neighbours
@@ -133,6 +134,7 @@ class _Chain(NamedTuple):
 
 
 @eqx.filter_jit
+@precise
 def _turns(target: Target, params: Any, uniforms, chains: _Chain, mixture: LocalMixture, power, first, last):
     def turn(i: Array, chains: _Chain) -> _Chain:
         u = jnp.maximum(uniforms[i], 1e-7)  # -1 is the last row: the first turn uses none
@@ -189,11 +191,13 @@ def _decided(power, i, mixture: LocalMixture, u, chain: _Chain, z, k, log_p, log
 
 
 @eqx.filter_jit
+@precise
 def _proposals(i, mixture: LocalMixture, u, chains: _Chain):
     return jax.vmap(jax.vmap(functools.partial(_proposed, i), in_axes=(None, 0, 0)))(mixture, u, chains)
 
 
 @eqx.filter_jit
+@precise
 def _decisions(target: Target, params: Any, power, i, mixture: LocalMixture, u, chains: _Chain, z, k, log_p):
     def one(mixture, u, chain, z, k, log_p):
         _, log_l = log_terms(target, params, z)

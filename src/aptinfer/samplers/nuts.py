@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.keys import Key, as_jax
+from aptinfer.precision import precise
 from aptinfer.samplers.draws import Draws, Starts, checked, from_chains
 from aptinfer.samplers.resampled import Resampled
 from aptinfer.samplers.target import Target, log_density, refuse_prior_on_host
@@ -95,6 +96,7 @@ class _Adapted(NamedTuple):
 
 
 @eqx.filter_jit
+@precise
 def _adapt(target: Target, params: Any, words: Any, z: Any, warmup: int, doublings: int) -> _Adapted:
     blackjax = _blackjax()
     adaptation = blackjax.window_adaptation(
@@ -113,6 +115,7 @@ def _adapt(target: Target, params: Any, words: Any, z: Any, warmup: int, doublin
 
 
 @eqx.filter_jit
+@precise
 def _steps(target, params, words, adapted: _Adapted, doublings: int, thin, records):
     """Chains after `records` times `thin` steps, their records, and how many trajectories diverged."""
     blackjax = _blackjax()

@@ -25,6 +25,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from aptinfer.keys import Key, as_jax
+from aptinfer.precision import precise
 from aptinfer.samplers.target import Target, log_density
 
 EXPANSIONS = 1000
@@ -127,6 +128,7 @@ def _sweeps(target: Target, params: Any, key: PRNGKeyArray, z, widths, sweeps, m
 
 
 @eqx.filter_jit
+@precise
 def _advance(target, params, words, z, widths, most: int, sweeps, records, first, tuning):
     key = as_jax(words)
 

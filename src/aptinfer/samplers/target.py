@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from aptinfer.errors import SamplingError
 from aptinfer.keys import Key
+from aptinfer.precision import precise
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " dim"]
@@ -142,6 +143,7 @@ def log_terms_rows(target: Target, params: Any, z: np.ndarray) -> tuple[np.ndarr
 
 
 @eqx.filter_jit
+@precise
 def _log_terms(target: Target, params: Any, z: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     return jax.vmap(lambda z: log_terms(target, params, z))(z)
 

@@ -29,6 +29,7 @@ from jax import Array, lax
 from aptinfer import checks
 from aptinfer.diagnostics import arrays
 from aptinfer.diagnostics.two_sample.published import MAXIMUM_EPOCHS, MINIMUM_ROWS, REASON, standardised
+from aptinfer.precision import precise
 
 __all__ = ["c2st"]
 
@@ -160,6 +161,7 @@ def _training(state: _Training) -> Array:
 
 
 @jax.jit
+@precise
 def _train(
     states: _Training, rows: Array, labels: Array, train: Array, used: Array, orders: Array
 ) -> _Training:
@@ -186,6 +188,7 @@ def _train(
 
 
 @jax.jit
+@precise
 def _right(weights: Weights, rows: Array, labels: Array, test: Array, tested: Array) -> Array:
     """The number of correctly classified test rows of each fold."""
 

@@ -24,6 +24,7 @@ from scipy.spatial.distance import pdist
 
 from aptinfer import checks
 from aptinfer.diagnostics import arrays
+from aptinfer.precision import precise
 
 __all__ = ["mmd2"]
 
@@ -123,6 +124,7 @@ def _tiles(
 
 
 @jax.jit
+@precise
 def _tile_sums(x: Array, w: Array, y: Array, v: Array, pairs: Array) -> Array:
     """Σ_ab w_a v_b k(x_a, y_b) over each pair of tiles, one pair after the other.
 
