@@ -6,6 +6,7 @@ python -m experiments.report --results build/reproduce --out build/reproduce/rep
 
 import argparse
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -106,11 +107,18 @@ def table_1_entries(results: Results) -> str:
 
 
 def failures(results: Results, figure: str) -> str:
-    failed = Counter((line["method"], line["failed"]) for line in results.failures(figure))
+    """Of errors that differ in their numbers alone, one, without its advice."""
+    failed = Counter(
+        (line["method"], re.sub(r"\d+(\.\d+)?(e-?\d+)?", "…", line["failed"].split(". ")[0].rstrip(".")))
+        for line in results.failures(figure)
+    )
     if not failed:
         return ""
-    kinds = "; ".join(f"{method}, {count} runs: {reason}" for (method, reason), count in failed.items())
-    return f"Runs that ended with an error, and count with the last round they finished: {kinds}\n\n"
+    kinds = "; ".join(
+        f"{method}, {count} run{'s' if count > 1 else ''}: {reason}"
+        for (method, reason), count in failed.items()
+    )
+    return f"Runs that ended with an error, and count with the last round they finished: {kinds}.\n\n"
 
 
 def section(results: Results, figure: str, pictures: list[str], where: str) -> str:

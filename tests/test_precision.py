@@ -58,6 +58,7 @@ def test_posteriors_have_it():
         lambda rng, theta: theta, prior, np.zeros(2), method=method, simulations=50, progress=False
     )
     posterior = run.posterior
+    assert isinstance(posterior, direct.DirectPosterior)
     values = np.zeros((3, 2), np.float32)
     text = direct._log_prob.lower(posterior.estimator, posterior.condition, values).as_text()
     assert precisions(text) == {"HIGHEST"}

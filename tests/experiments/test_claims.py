@@ -64,6 +64,17 @@ def test_the_gap_is_measured_from_the_better_of_the_others(tmp_path, apt_mmd, ex
     assert answer(tmp_path, "APT closes over half") == expected
 
 
+def test_a_gap_within_the_errors_decides_nothing(tmp_path):
+    written(
+        tmp_path,
+        seeds_of("2", "APT", "mmd", [0.20, 0.31]),
+        seeds_of("2", "SNPE-A", "mmd", [0.29, 0.31]),
+        seeds_of("2", "SNPE-B", "mmd", [0.5, 0.52]),
+        seeds_of("2", "SNL", "mmd", [0.25, 0.26]),
+    )
+    assert answer(tmp_path, "APT closes over half") == Verdict.UNDECIDED
+
+
 def test_lost_modes_are_counted(tmp_path):
     written(tmp_path, seeds_of("1", "SNL", "share_upper", [0.0, 1.0, 0.5], problem="two_moons"))
     assert answer(tmp_path, "The chains of SNL fail") == Verdict.HOLDS

@@ -2,7 +2,7 @@
 
 import re
 
-from made_up import seeds_of, written
+from made_up import line, seeds_of, written
 
 from experiments import deviations, figures, lines, report
 from experiments.results import Results
@@ -43,3 +43,20 @@ def test_numbers_come_from_the_lines(tmp_path):
     assert "| slcp | APT | 2 | 2,000 | 0.124 ± 0.001 | – |" in text
     assert "2.0 minutes" not in text  # two lines of one piece are its time once
     assert "1.0 minutes on CPU core" in text
+
+
+def test_a_piece_has_its_part_of_a_device_that_it_shared(tmp_path):
+    shared = [entry | {"sharing": 4} for entry in seeds_of("2", "APT", "mmd", [0.1, 0.2])]
+    (minutes,) = Results((written(tmp_path, shared),)).minutes("2").values()
+    assert minutes == 0.25
+
+
+def test_errors_that_differ_in_numbers_are_one(tmp_path):
+    texts = (
+        "only 12 of 200704 draws lie inside (rate 6e-05). Train longer.",
+        "only 3 of 9 draws lie inside (rate 0.3).",
+    )
+    failed = [line("2", "APT", seed) | {"failed": text} for seed, text in enumerate(texts)]
+    found = report.failures(Results((written(tmp_path, failed),)), "2")
+    assert "APT, 2 runs: only … of … draws lie inside (rate …)" in found
+    assert "Train" not in found
