@@ -199,10 +199,25 @@ CALLS = [
     Refusal(
         "estimator a string", loose(apt.APT, estimator="maf"), TypeError, "APT estimator must be .*got 'maf'"
     ),
+    Refusal(
+        "estimator a class",
+        loose(apt.APT, estimator=apt.MDN),
+        TypeError,
+        r"APT estimator must be settings, and MDN is a class: write MDN\(\)",
+    ),
+    Refusal(
+        "embedding a class", loose(apt.NPE, embedding=apt.CNN), TypeError, "NPE embedding .*CNN is a class"
+    ),
+    Refusal("member a class", loose(apt.Ensemble, apt.NSF), TypeError, "Ensemble estimator .*NSF is a class"),
+    Refusal("one layer", loose(apt.MLP, hidden=5), TypeError, r"MLP hidden .* such as \(50, 50\); got 5"),
+    Refusal("one channel", loose(apt.CNN, channels=8), TypeError, "CNN channels must be a tuple .*got 8"),
+    Refusal(
+        "no list of runs", loose(apt.side_by_side, print), TypeError, "side_by_side takes a list of functions"
+    ),
     Refusal("trainer a dict", loose(apt.APT, trainer={}), TypeError, r"APT trainer must be .*got \{\}"),
     Refusal("space a string", loose(apt.APT, space="theta"), TypeError, "APT space must be .*got 'theta'"),
     # where and what else
-    Refusal("executor", loose(infer, executor=4), TypeError, r"executor must be .*apt.Inline\(\); got 4"),
+    Refusal("executor", loose(infer, executor=4), TypeError, r"executor must be apt.Inline\(\), .*; got 4"),
     Refusal(
         "executor a class", loose(infer, executor=apt.Inline), TypeError, "executor must .*the class Inline"
     ),

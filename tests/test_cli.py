@@ -1,6 +1,7 @@
 """The command line: what users type, and how their mistakes are answered."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -84,6 +85,48 @@ def test_sample_writes_csv_or_npy(folder, capsys):
     for file in ("model.apt", "saved.safetensors"):
         assert call("sample", folder / file, "-n", 3, "--x-o", "0.1,0.1", "--out", folder / "draws.csv") == 0
     assert len((folder / "draws.csv").read_text().splitlines()) == 4
+
+
+def test_an_observation_may_begin_with_a_minus(folder):
+    assert (
+        call("sample", folder / "model.apt", "-n", 3, "--x-o", "-0.1,0.1", "--out", folder / "draws.npy") == 0
+    )
+    posterior = apt.open(folder / "model.apt").posterior.given([-0.1, 0.1])
+    np.testing.assert_array_equal(np.load(folder / "draws.npy"), posterior.sample(3))
+
+
+def test_a_model_may_say_budget_and_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gaps = MODEL.replace("[0.2, 0.3]", "[0.2, float('nan')]").replace(
+        "simulations = 60", "budget = 60\nmissing = True"
+    )
+    (tmp_path / "gaps.py").write_text(gaps)
+    assert call("run", "gaps.py") == 0
+    assert len(apt.open("gaps.apt").simulations.done) == 60
+    assert call("run", "gaps.py", "--simulations", 50, "--file", "other.apt") == 0
+    assert len(apt.open("other.apt").simulations.done) == 50
+
+
+def test_names_that_look_like_settings_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "typo.py").write_text(MODEL + "round = 1\nseeds = 3\nsigma = 0.2\ndef simulation(): pass\n")
+    assert call("run", "typo.py") == 0
+    told = capsys.readouterr().err
+    assert "'round', which is no setting: is 'rounds' meant?" in told
+    assert "'seeds', which is no setting: is 'seed' meant?" in told
+    assert "sigma" not in told
+    assert "simulation" not in told
+
+
+def test_whoever_repairs_a_simulator_is_told_of_failures_that_are_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    broken = MODEL.replace("return theta", "assert theta[0] < 0\n    return theta") + "max_failed = 0.1\n"
+    (tmp_path / "model.py").write_text(broken)
+    assert call("run", "model.py") == 1
+    assert "a repaired simulator needs another file" in capsys.readouterr().err
+    (tmp_path / "model.py").write_text(MODEL + "max_failed = 0.9\n")
+    assert call("run", "model.py") == 0
+    assert re.search(r"goes on with the \d+ simulations that it holds \(\d+ of them", capsys.readouterr().out)
 
 
 def test_resume_adds_simulations(folder, tmp_path, capsys):

@@ -252,7 +252,7 @@ def test_which_proposal_goes_with_which_loss():
         (lambda: apt.TSNPE(all_rows="no"), "TSNPE all_rows must be True or False, got 'no'"),  # pyright: ignore[reportArgumentType]
         (lambda: apt.Truncated(0.7), "Truncated outside must be a share below 0.5"),
         (lambda: apt.Tempered(-1), "Tempered power must be a finite number above 0"),
-        (lambda: apt.Tempered(()), "Tempered power must be a number, or at least one for the rounds"),
+        (lambda: apt.Tempered(()), "Tempered power must be a number, or a tuple with one for each round"),
         (lambda: apt.Tempered((0.1, -1)), "Tempered power must be a finite number above 0"),
         (lambda: apt.Active(1), "Active candidates must be a whole number of at least 2"),
         (lambda: apt.Active().after(Gaussian(), 1), r"apt.Ensemble\(...\), proposal=apt.Active"),

@@ -337,7 +337,7 @@ def test_every_round_may_have_an_epoch_limit_of_its_own():
 
 
 def test_an_epoch_limit_for_no_round_is_refused():
-    with pytest.raises(ValueError, match="Trainer epochs must be a number, or at least one for the rounds"):
+    with pytest.raises(ValueError, match="Trainer epochs must be a number, or a tuple with one for each"):
         Trainer(epochs=())
     with pytest.raises(ValueError, match="Trainer epochs must be a whole number of at least 1, got 0"):
         Trainer(epochs=(10, 0))

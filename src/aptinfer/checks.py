@@ -51,6 +51,20 @@ def positive_int(name: str, value: object, *, minimum: int = 1) -> int:
     return int(value)
 
 
+def whole_numbers(name: str, value: object) -> tuple[int, ...]:
+    """`value` as a tuple of whole numbers above zero, such as the units of layers."""
+    if not isinstance(value, tuple | list | np.ndarray):
+        raise TypeError(f"{name} must be a tuple of whole numbers, such as (50, 50); got {value!r}.")
+    return tuple(positive_int(name, number) for number in value)
+
+
+def no_class(name: str, value: object) -> None:
+    """Refuse a class where settings are wanted: its brackets were forgotten."""
+    if inspect.isclass(value):
+        written = f"{value.__name__}()"
+        raise TypeError(f"{name} must be settings, and {value.__name__} is a class: write {written}.")
+
+
 def whole_seed(value: object) -> int:
     """`value` as the seed of a run or of a sample."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 0 <= int(value) < 2**32:
@@ -81,7 +95,7 @@ def one_or_one_each(name: str, value: object, check: Callable[[str, object], Num
     if not isinstance(value, tuple | list):
         return check(name, value)
     if not value:
-        raise ValueError(f"{name} must be a number, or at least one for the rounds; got none.")
+        raise ValueError(f"{name} must be a number, or a tuple with one for each round; got an empty one.")
     return tuple(check(name, number) for number in value)
 
 

@@ -1,14 +1,15 @@
 """The command line: `aptinfer run model.py`, then `status`, `resume` and `sample`.
 
 A model is a plain Python file that defines `simulator`, `prior` and `x_o`, and optionally `method`, `rounds`,
-`simulations`, `seed`, `max_failed`, `stop`, `executor` and `overlap`. Mistakes are answered in a sentence,
-not with a traceback; `--debug` shows it. Exit codes: 0 done, 1 the run failed, 2 a mistake in the call or in
-the model, 130 interrupted.
+`simulations`, `budget`, `seed`, `missing`, `max_failed`, `stop`, `executor` and `overlap`. Mistakes are
+answered in a sentence, not with a traceback; `--debug` shows it. Exit codes: 0 done, 1 the run failed, 2 a
+mistake in the call or in the model, 130 interrupted.
 
 JAX is loaded by the commands that need it, not for help or `status`.
 """
 
 import argparse
+import difflib
 import json
 import runpy
 import sys
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 NEEDED = ("simulator", "prior", "x_o")
-OPTIONAL = ("method", "rounds", "simulations", "seed", "max_failed", "stop", "executor", "overlap")
+OPTIONAL = (
+    *("method", "rounds", "simulations", "budget", "seed", "missing", "max_failed", "stop", "executor"),
+    "overlap",
+)
 
 
 class Mistake(Exception):  # noqa: N818
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         demo(given[1:])
         return
-    options = _parser().parse_args(given)
+    options = _parser().parse_args(_joined(given))
     warnings.showwarning = _show_warning
     try:
         sys.exit(options.command(options) or 0)
@@ -66,11 +70,30 @@ def run(options: argparse.Namespace) -> int:
     import aptinfer as apt
 
     model = _model(options.model)
-    settings = {name: model[name] for name in OPTIONAL if name in model} | _flags(options)
+    flags = _flags(options)
+    instead = {"budget"} if {"rounds", "simulations"} & set(flags) else set()
+    if "budget" in flags:
+        instead = {"rounds", "simulations"}
+    settings = {name: model[name] for name in OPTIONAL if name in model and name not in instead} | flags
     path = options.file or Path(f"{Path(options.model).stem}.apt")
-    print(f"Run file: {path}", flush=True)
+    print(f"Run file: {path}{_contents(path)}", flush=True)
     result = apt.infer(*(model[name] for name in NEEDED), file=path, listen=_tell, **settings)
     return _report(result, path)
+
+
+def _contents(path: Path) -> str:
+    """What a run goes on with: whoever has repaired a simulator wants to know of failures that are kept."""
+    from aptinfer.storage.runfile import RunFileReader
+
+    if not path.is_file():
+        return ""
+    try:
+        reader = RunFileReader(path.absolute())
+        tallies = [reader.tally(number) for number in range(len(reader.sizes()))]
+    except RunFileError:  # which `infer` tells better
+        return ""
+    there, failed = sum(t.endings.total() for t in tallies), sum(t.failed for t in tallies)
+    return f", which goes on with the {there:,} simulations that it holds ({failed:,} of them failed)"
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -169,6 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     begin.add_argument("--file", type=Path, help="the run file (default: the model's name, with .apt)")
     begin.add_argument("--seed", type=int, help="equal seeds give equal results")
+    begin.add_argument("--budget", type=int, help="simulations in all, in place of rounds and their sizes")
     again = command("resume", resume, "carry on with a run, or add to it")
     again.add_argument("file", type=Path, help="a run file")
     again.add_argument("model", help="the Python file, or the problem, that it was begun with")
@@ -197,6 +221,12 @@ def _numbers(text: str) -> list[float]:
         raise argparse.ArgumentTypeError(f"expected numbers with commas between them, got {text!r}") from None
 
 
+def _joined(given: Sequence[str]) -> list[str]:
+    """The arguments, with an observation that begins with a minus made part of its option."""
+    words = iter(given)
+    return [f"{word}={next(words, '')}" if word == "--x-o" else word for word in words]
+
+
 def _model(name: str) -> dict[str, Any]:
     """What a Python file defines, or a problem of the library."""
     path = Path(name)
@@ -221,7 +251,20 @@ def _model(name: str) -> dict[str, Any]:
     missing = [needed for needed in NEEDED if needed not in found]
     if missing:
         raise Mistake(f"{name} does not define {' and '.join(missing)}. A model defines {', '.join(NEEDED)}.")
+    for defined, setting in _nearly_settings(found).items():
+        _complain(f"warning: {name} defines {defined!r}, which is no setting: is {setting!r} meant?")
     return found
+
+
+def _nearly_settings(found: dict[str, Any]) -> dict[str, str]:
+    """Values whose names look like those of settings that are not there, with these."""
+    absent = [name for name in OPTIONAL if name not in found]
+    close = {
+        name: difflib.get_close_matches(name, absent, n=1, cutoff=0.8)
+        for name, value in found.items()
+        if name not in OPTIONAL and isinstance(value, bool | int | float)
+    }
+    return {name: names[0] for name, names in close.items() if names}
 
 
 def _where(error: BaseException, path: Path) -> str:
@@ -234,7 +277,7 @@ def _where(error: BaseException, path: Path) -> str:
 
 def _flags(options: argparse.Namespace) -> dict[str, Any]:
     """Settings that were given on the command line."""
-    names = ("rounds", "simulations", "seed", "max_failed")
+    names = ("rounds", "simulations", "budget", "seed", "max_failed")
     given = {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
     if options.processes is not None:
         from aptinfer.executors import Processes

@@ -246,7 +246,8 @@ def _check_endings(plan: Plan, number: int, tally: Tally) -> None:
         kinds = ", ".join(f"{n} {s.value}" for s, n in tally.endings.most_common() if s is not Status.DONE)
         raise SimulationError(
             f"{failed} of the {planned} simulations of round {number + 1} have failed ({kinds}), more than "
-            f"max_failed={plan.max_failed:g} allows. Repair the simulator, or raise max_failed.{first}"
+            f"max_failed={plan.max_failed:g} allows. Repair the simulator, or raise max_failed. A run file "
+            f"keeps failed simulations: a repaired simulator needs another file.{first}"
         )
     if done + failed < planned:
         raise SimulationError(

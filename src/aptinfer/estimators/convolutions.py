@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.checks import positive_int, suggests_keywords, whole_numbers
 from aptinfer.estimators.embeddings import Dense
 
 NARROW = 32  # channels, up to which a product is faster on a GPU too
@@ -83,8 +83,7 @@ class CNN:
 
     def __post_init__(self):
         for name in ("channels", "hidden"):
-            sizes = tuple(positive_int(f"CNN {name}", n) for n in getattr(self, name))
-            object.__setattr__(self, name, sizes)
+            object.__setattr__(self, name, whole_numbers(f"CNN {name}", getattr(self, name)))
         for name, minimum in (("kernel", 1), ("padding", 0), ("pool", 1)):
             value = getattr(self, name)
             if not isinstance(value, tuple | list):

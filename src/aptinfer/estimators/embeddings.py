@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.checks import positive_int, suggests_keywords, whole_numbers
 from aptinfer.estimators.density import Density, DensityEstimator
 from aptinfer.estimators.missing import imputed, with_mask
 
@@ -61,7 +61,7 @@ class MLP:
     skip: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "hidden", tuple(positive_int("MLP hidden", h) for h in self.hidden))
+        object.__setattr__(self, "hidden", whole_numbers("MLP hidden", self.hidden))
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Dense:
         return Dense.build(key, (int(np.prod(shape)), *self.hidden), self.activation, skip=self.skip)

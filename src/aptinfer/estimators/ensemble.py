@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
-from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.checks import no_class, positive_int, suggests_keywords
 from aptinfer.estimators.embeddings import Embedded, build_embedding
 from aptinfer.keys import Key, as_jax
 
@@ -31,6 +31,7 @@ class Ensemble:
 
     def __post_init__(self):
         positive_int("Ensemble members", self.members)
+        no_class("Ensemble estimator", self.estimator)
         if isinstance(self.estimator, Ensemble):
             raise TypeError("Ensemble estimator must be a single estimator, not another Ensemble.")
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from aptinfer.checks import positive_float, positive_int, suggests_keywords
+from aptinfer.checks import positive_float, positive_int, suggests_keywords, whole_numbers
 from aptinfer.estimators.density import Density, DensityEstimator
 from aptinfer.estimators.made import MADE, Conditioned
 from aptinfer.estimators.mog import LOG_2PI
@@ -206,7 +206,7 @@ def _build_flow(key, dim, features, layers, hidden, activation, transform) -> Fl
 
 
 def checked_hidden(name: str, hidden: object) -> tuple[int, ...]:
-    sizes = tuple(positive_int(f"{name} hidden", h) for h in hidden)  # pyright: ignore
+    sizes = whole_numbers(f"{name} hidden", hidden)
     if not sizes or len(set(sizes)) > 1:
         raise ValueError(
             f"{name} hidden must name at least one layer, all of one width, such as (50, 50); got {hidden!r}."

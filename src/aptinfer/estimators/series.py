@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.checks import positive_int, suggests_keywords, whole_numbers
 from aptinfer.estimators.embeddings import Dense
 
 FEW = 16  # steps that an automatic number of convolutions leaves
@@ -70,7 +70,7 @@ class Conv1D:
     def __post_init__(self):
         for name in ("channels", "hidden"):
             if getattr(self, name) is not None:
-                sizes = tuple(positive_int(f"Conv1D {name}", n) for n in getattr(self, name))
+                sizes = whole_numbers(f"Conv1D {name}", getattr(self, name))
                 object.__setattr__(self, name, sizes)
         positive_int("Conv1D kernel", self.kernel)
         positive_int("Conv1D pool", self.pool)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from aptinfer.checks import positive_int, suggests_keywords
+from aptinfer.checks import suggests_keywords, whole_numbers
 from aptinfer.estimators.embeddings import Dense
 
 
@@ -74,7 +74,7 @@ class DeepSet:
 
     def __post_init__(self):
         for name in ("element", "hidden"):
-            sizes = tuple(positive_int(f"DeepSet {name}", n) for n in getattr(self, name))
+            sizes = whole_numbers(f"DeepSet {name}", getattr(self, name))
             object.__setattr__(self, name, sizes)
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Pooled:

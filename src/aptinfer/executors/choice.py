@@ -2,10 +2,10 @@
 
 import concurrent.futures
 import contextlib
+import inspect
 import sys
 from typing import Any
 
-from aptinfer.checks import optional_function
 from aptinfer.executors.dask import Dask
 from aptinfer.executors.futures import Futures
 from aptinfer.executors.inline import Inline
@@ -22,7 +22,12 @@ def as_executor(value: object) -> Executor:
     distributed: Any = sys.modules.get("distributed")
     if distributed is not None and isinstance(value, distributed.Client):
         return Dask(value)
-    optional_function("executor", value, "apt.Processes() or apt.Inline()")
+    if not callable(value) or inspect.isclass(value):
+        came = f"the class {value.__name__}" if inspect.isclass(value) else repr(value)
+        raise TypeError(
+            f"executor must be apt.Inline(), apt.Processes(), apt.Dask(client) or a pool of "
+            f"concurrent.futures; got {came}."
+        )
     return value  # pyright: ignore[reportReturnType]
 
 

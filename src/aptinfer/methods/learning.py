@@ -26,6 +26,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from aptinfer.checks import no_class
 from aptinfer.errors import TrainingError
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.by_shape import ByShape
@@ -143,6 +144,8 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False, s
     learn several.
     """
     name = type(method).__name__
+    for part in ("estimator", "embedding"):
+        no_class(f"{name} {part}", getattr(method, part))
     single, _ = split_ensemble(method.estimator)
     if isinstance(method.estimator, Stack) and not stack:
         raise TypeError(f"{name} estimator must be a single density: a Stack belongs to apt.SNL().")

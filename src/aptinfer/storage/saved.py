@@ -77,6 +77,10 @@ def _frame(content: dict[str, Any], prior: object) -> Frame:
 
 
 def _write(path: Path, data: bytes) -> None:
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {path.absolute().parent} to save {path.name} in: make it first."
+        )
     descriptor, draft = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".new")
     try:
         with os.fdopen(descriptor, "wb") as file:
