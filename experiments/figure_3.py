@@ -132,6 +132,6 @@ def draw(results: Results, folder: Path) -> list[str]:
     axis.set(xlabel="dim(x)", ylabel="MMD, last round", xticks=sizes)
     axis.set_ylim(bottom=0)
     if axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, loc="center right")
+        axis.legend(frameon=False, loc="upper left", ncols=2, fontsize=7, bbox_to_anchor=(0, 0.93))
     pictures.save(made, folder / "figure_3.png")
     return ["figure_3.png"]

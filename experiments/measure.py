@@ -125,9 +125,10 @@ def run_piece(
             kept = [number for number in ended[seed] if number < len(run.rounds) and keep(run, number)]
             rounds = [Round(problems[seed], run, number) for number in kept]
             found = [_line(piece, seed, measured, metrics) for measured in rounds]
+            last = max((line["round"] for line in found if line["metrics"]), default=0)
             for measured, line in zip(rounds, found, strict=True):
                 line["seconds"] = ended[seed][measured.number]
-                wanted = line["round"] in pictures or measured is rounds[-1]
+                wanted = line["round"] in pictures or line["round"] == last
                 if seed in pictured and wanted and line["metrics"]:
                     keep_draws(folder, line, measured.draws[:PICTURE_DRAWS])
             if found:
