@@ -225,6 +225,7 @@ CALLS = [
     Refusal(
         "stop a class", loose(infer, stop=apt.WhenSettled), TypeError, "stop must be .*the class WhenSettled"
     ),
+    Refusal("progress", loose(infer, progress="bar"), TypeError, "progress must be True or False, got 'bar'"),
     Refusal("listen", loose(infer, listen=[]), TypeError, r"listen must be .*got \[\]"),
     Refusal(
         "tolerance", lambda: apt.WhenSettled(tolerance=0), ValueError, "tolerance must be .*above 0, got 0"

@@ -51,6 +51,13 @@ def test_programs_that_are_kept_have_it():
     assert "operand_precision={highest,highest}" in program.compiled.as_text()
 
 
+def test_another_choice_is_another_program():
+    first, _ = compiled("chosen", product, (), SQUARE, SQUARE)
+    with jax.default_matmul_precision("bfloat16"):
+        second, _ = compiled("chosen", product, (), SQUARE, SQUARE)
+    assert second is not first
+
+
 def test_posteriors_have_it():
     method = apt.NPE(estimator=apt.MDN(1), embedding=apt.MLP((8,)), trainer=apt.Trainer(epochs=1))
     prior = apt.gaussian(np.zeros(2), np.eye(2))

@@ -72,6 +72,13 @@ def whole_seed(value: object) -> int:
     return int(value)
 
 
+def true_or_false(name: str, value: object) -> bool:
+    """`value`, which must be a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return value
+
+
 def optional_function(name: str, value: object, example: str) -> None:
     """Refuse what is neither None nor an object to call; a class was meant to be an instance."""
     if value is None or (callable(value) and not inspect.isclass(value)):

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 NEEDED = ("simulator", "prior", "x_o")
-OPTIONAL = (
-    *("method", "rounds", "simulations", "budget", "seed", "missing", "max_failed", "stop", "executor"),
-    "overlap",
-)
+SIZES = ("rounds", "simulations", "budget")
+OPTIONAL = ("method", *SIZES, "seed", "missing", "max_failed", "stop", "executor", "overlap")
 
 
 class Mistake(Exception):  # noqa: N818
@@ -70,11 +68,10 @@ def run(options: argparse.Namespace) -> int:
     import aptinfer as apt
 
     model = _model(options.model)
-    flags = _flags(options)
-    instead = {"budget"} if {"rounds", "simulations"} & set(flags) else set()
-    if "budget" in flags:
-        instead = {"rounds", "simulations"}
-    settings = {name: model[name] for name in OPTIONAL if name in model and name not in instead} | flags
+    settings, flags = {name: model[name] for name in OPTIONAL if name in model}, _flags(options)
+    if "budget" in flags or ("budget" in settings and set(SIZES) & set(flags)):
+        settings = {name: value for name, value in settings.items() if name not in SIZES}  # one or the other
+    settings |= flags
     path = options.file or Path(f"{Path(options.model).stem}.apt")
     print(f"Run file: {path}{_contents(path)}", flush=True)
     result = apt.infer(*(model[name] for name in NEEDED), file=path, listen=_tell, **settings)
@@ -277,7 +274,7 @@ def _where(error: BaseException, path: Path) -> str:
 
 def _flags(options: argparse.Namespace) -> dict[str, Any]:
     """Settings that were given on the command line."""
-    names = ("rounds", "simulations", "budget", "seed", "max_failed")
+    names = (*SIZES, "seed", "max_failed")
     given = {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
     if options.processes is not None:
         from aptinfer.executors import Processes

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from aptinfer.checks import true_or_false
 from aptinfer.errors import AptinferError
 from aptinfer.executors import Inline
 from aptinfer.methods.learning import Rehearsed, Task
@@ -45,8 +46,7 @@ class WarmedUp:
 
 def check_overlap(overlap: object, executor: Executor, method: Any) -> bool:
     """Whether training may begin before simulations have ended; refuses what has nothing to overlap."""
-    if not isinstance(overlap, bool):
-        raise TypeError(f"overlap must be True or False, got {overlap!r}.")
+    overlap = true_or_false("overlap", overlap)
     if overlap and isinstance(executor, Inline):
         raise ValueError(
             "overlap=True: apt.Inline() simulates in this very process, which cannot train meanwhile. Pass "

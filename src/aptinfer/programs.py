@@ -22,7 +22,8 @@ def compiled(name: str, function: Callable, settings: tuple, *args) -> tuple[Any
     """
     leaves, structure = jax.tree.flatten(args)
     described = tuple((a.shape, a.dtype) if hasattr(a, "dtype") else a for a in leaves)
-    wanted = (name, settings, structure, described)
+    chosen = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
+    wanted = (name, settings, structure, described, chosen)
     if wanted in _PROGRAMS:
         return _PROGRAMS[wanted], 0.0
     started = time.perf_counter()

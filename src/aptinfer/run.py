@@ -14,6 +14,7 @@ from aptinfer.checks import (
     positive_int,
     share,
     suggests_keywords,
+    true_or_false,
     whole_seed,
 )
 from aptinfer.convoy import lane
@@ -174,6 +175,7 @@ def infer(
     executor = as_executor(executor)
     optional_function("stop", stop, "apt.WhenSettled()")
     optional_function("listen", listen, "print")
+    true_or_false("progress", progress)
     prior = as_prior(prior)
     simulator = as_simulator(simulator, missing=_missing(missing, method)).named(prior.names)
     rounds, simulations = _sizes(method, rounds, simulations, budget)
@@ -275,8 +277,7 @@ def _sizes(method: Any, rounds: int | None, simulations: int | None, budget: int
 
 def _missing(missing: object, method: Any) -> bool:
     """Whether NaN stands for missing data, which the method must be able to learn from."""
-    if not isinstance(missing, bool):
-        raise TypeError(f"missing must be True or False, got {missing!r}.")
+    missing = true_or_false("missing", missing)
     if missing and not getattr(method, "embeds_x", False):
         raise ValueError(
             f"missing=True: {type(method).__name__} cannot learn from data with missing entries. Use a "

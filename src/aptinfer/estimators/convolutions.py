@@ -3,9 +3,9 @@
 XLA's convolutions are slow on CPUs, and several times slower inside a compiled loop. There a convolution
 is computed as a dense product instead: `kh` neighbouring rows of the image, side by side, times a banded
 matrix made of the kernel. That does more arithmetic than needed (zeros outside the band) at a much higher
-rate, and is twelve times as fast in all on images of 3 x 100 x 100. On GPUs a
-product is more than twice as fast too, as long as there are few channels (`benchmarks/convolutions.py`); with
-more than were measured, XLA's own convolution is used there.
+rate, and is twelve times as fast in all on images of 3 x 100 x 100. On GPUs a product is more than twice as
+fast too, as long as there are few channels (`benchmarks/convolutions.py`); with more than were measured, the
+convolution is XLA's own there.
 """
 
 import functools

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from aptinfer.checks import positive_int, suggests_keywords, whole_numbers
+from aptinfer.checks import positive_int, suggests_keywords, true_or_false, whole_numbers
 from aptinfer.estimators.embeddings import Dense
 
 
@@ -80,8 +80,7 @@ class GRU:
     def __post_init__(self):
         positive_int("GRU units", self.units)
         object.__setattr__(self, "hidden", whole_numbers("GRU hidden", self.hidden))
-        if not isinstance(self.bidirectional, bool):
-            raise TypeError(f"GRU bidirectional must be True or False, got {self.bidirectional!r}.")
+        true_or_false("GRU bidirectional", self.bidirectional)
 
     def build(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Recurrent:
         if len(shape) != 2:

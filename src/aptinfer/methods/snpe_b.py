@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aptinfer.checks import suggests_keywords
+from aptinfer.checks import suggests_keywords, true_or_false
 from aptinfer.methods.learning import (
     Learned,
     Network,
@@ -135,8 +135,7 @@ class TSNPE(SNPEB):
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.all_rows, bool):
-            raise TypeError(f"TSNPE all_rows must be True or False, got {self.all_rows!r}.")
+        true_or_false("TSNPE all_rows", self.all_rows)
 
     def weights(self, task: Task, proposals: tuple[Any, ...]) -> np.ndarray:
         weights = super().weights(task, proposals)

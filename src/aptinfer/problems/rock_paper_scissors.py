@@ -88,8 +88,7 @@ def make(
     size, steps = checks.positive_int("size", size, minimum=3), checks.positive_int("steps", steps)
     substeps = checks.positive_int("substeps", substeps)
     gain = 1 / size if noise_gain is None else checks.positive_float("noise_gain", noise_gain, zero=True)
-    if not isinstance(clipping, bool):
-        raise TypeError(f"clipping must be True or False, got {clipping!r}.")
+    checks.true_or_false("clipping", clipping)
     if LARGEST_DIFFUSION * size**2 / substeps > 0.25:
         raise ValueError(
             f"size={size} needs at least {math.ceil(4 * LARGEST_DIFFUSION * size**2)} substeps for diffusion "
