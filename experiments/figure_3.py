@@ -49,7 +49,7 @@ def pieces(scale: Scale) -> list[Piece]:
     return [
         piece
         for m in shown
-        for method in methods(INFORMATIVE + m)
+        for method in methods(INFORMATIVE + m, scale.quick)
         for piece in scale.pieces(
             NAME,
             f"dim(x) = {INFORMATIVE + m}",

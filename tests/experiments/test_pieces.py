@@ -44,6 +44,14 @@ def test_quick_pieces_are_one_seed_and_few_rounds(name):
     assert all(piece.rounds <= 3 for piece in trained)
 
 
+@pytest.mark.parametrize("name", ["1", "2", "3", "4", "5", "6", "mg1", "glm", "proposition_1"])
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_method_of_every_piece_is_known(name, quick):
+    module = figures.module(name)
+    known = module.methods(100, quick) if name == "3" else module.methods(quick)
+    assert {piece.method for piece in module.pieces(Scale(quick=quick))} <= set(known)
+
+
 def test_three_seeds_of_every_figure_before_more_of_any():
     pieces = breadth_first(piece for name in figures.NAMES for piece in figures.module(name).pieces(Scale()))
     first = [piece for piece in pieces if piece.stage == 0]
