@@ -22,6 +22,7 @@ import aptinfer as apt
 from aptinfer.estimators import convolutions
 from aptinfer.estimators.ensemble import build_members, member
 from aptinfer.keys import Key
+from aptinfer.precision import precise
 
 DEFAULT_RESULTS = pathlib.Path(__file__).resolve().parent / "results" / "convolutions.jsonl"
 WAYS = {"product": convolutions.pooled_by_product, "xla": convolutions.pooled_by_xla}
@@ -49,7 +50,7 @@ def milliseconds(way: str, networks: int) -> float:
 
     by_way = functools.partial(mock.patch.object, convolutions, new=WAYS[way])
     with by_way("pooled_by_product"), by_way("pooled_by_xla"):
-        program = jax.jit(jax.vmap(trained))
+        program = jax.jit(precise(jax.vmap(trained)))
         arguments = weights, x, jax.random.split(jax.random.key(1), networks)
         jax.block_until_ready(program(*arguments))
     seconds = []

@@ -149,10 +149,11 @@ def main() -> None:
         for method in options.methods
         for task in options.tasks
     }
-    size = 10_000 if options.together else options.per_process
+    most = max(1, *map(len, wanted.values()))
+    size = most if options.together else options.per_process
     cases = [
         Case(task, method, budget, tuple(runs[first : first + size]))
-        for first in range(0, max(map(len, wanted.values())), size)
+        for first in range(0, most, size)
         for (budget, method, task), runs in wanted.items()
         if runs[first:]
     ]

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from aptinfer.estimators import ensemble
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.density import log_prob_pairs
 from aptinfer.estimators.embeddings import MLP, Flatten, build_embedding
-from aptinfer.estimators.ensemble import Ensemble, build_members, count_members, member
+from aptinfer.estimators.ensemble import Ensemble, as_members, build_members, count_members, member
 from aptinfer.estimators.flows import MAF, NSF, FlowDensity, Spline
 from aptinfer.estimators.made import MADE
-from aptinfer.estimators.mdn import MDN
+from aptinfer.estimators.mdn import MDN, MixtureHead
 from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key
 
@@ -323,3 +324,30 @@ def test_masked_layers_of_unequal_width_are_refused(spec, hidden):
 def test_a_network_too_narrow_for_its_parameters_is_refused():
     with pytest.raises(ValueError, match=r"8 units are too narrow for 9 parameters.*at least 9"):
         MAF(layers=1, hidden=(8,)).build(jax.random.key(0), 9, 2)
+
+
+def test_equal_settings_are_built_by_one_program_and_other_weights():
+    """But never a user's settings that are their own hash: they may have changed since."""
+    first, second = (build_members(Key((seed,)), MDN(2), MLP((8,)), 2, (3,)) for seed in (0, 1))
+    hits = ensemble._remembered.cache_info().hits
+    again = build_members(Key((0,)), MDN(2), MLP((8,)), 2, (3,))
+    assert ensemble._remembered.cache_info().hits == hits + 1
+    weights = [jax.tree.leaves(as_members(network)[0])[0] for network in (first, second, again)]
+    np.testing.assert_array_equal(weights[0], weights[2])
+    assert np.any(weights[0] != weights[1])
+
+    class Changing:
+        components = 1
+
+        def build(self, key, dim, features):
+            return MDN(self.components).build(key, dim, features)
+
+    def components(settings) -> int:
+        head = build_members(Key((0,)), settings, MLP((8,)), 2, (3,)).head
+        assert isinstance(head, MixtureHead)
+        return head.components
+
+    changing = Changing()
+    assert components(changing) == 1
+    changing.components = 3
+    assert components(changing) == 3

@@ -3,9 +3,9 @@
 XLA's convolutions are slow on CPUs, and several times slower inside a compiled loop. There a convolution
 is computed as a dense product instead: `kh` neighbouring rows of the image, side by side, times a banded
 matrix made of the kernel. That does more arithmetic than needed (zeros outside the band) at a much higher
-rate, and is twelve times as fast in all on images of 3 x 100 x 100. On GPUs a product is more than twice as
-fast too, as long as there are few channels (`benchmarks/convolutions.py`); with more than were measured, the
-convolution is XLA's own there.
+rate, and is twelve times as fast in all on images of 3 x 100 x 100. On GPUs a product was more than twice as
+fast too, with few channels and JAX's default precision (`benchmarks/convolutions.py`; not yet measured in
+full precision); with more channels than were measured, the convolution is XLA's own there.
 """
 
 import functools
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from aptinfer.checks import positive_int, suggests_keywords, whole_numbers
 from aptinfer.estimators.embeddings import Dense
 
-NARROW = 32  # channels, up to which a product is faster on a GPU too
+NARROW = 32  # channels, up to which a product was faster on a GPU too
 COLUMNS = 4  # of the output per row of the product, at least: with more, zeros in the banded matrix cost more
 
 

@@ -54,12 +54,18 @@ def build_members(
 
     `missing` says that entries of the condition may be NaN.
     """
-    settings = (*split_ensemble(estimator), embedding, dim, event, missing)
+    single, members = split_ensemble(estimator)
+    settings = (single, members, embedding, dim, event, missing)
     try:
-        build = _remembered(*settings)
+        build = (_remembered if _by_value(single) and _by_value(embedding) else _builder)(*settings)
     except TypeError:  # a network of the user's, which has arrays and no hash
         build = _builder(*settings)
     return build(key.words())
+
+
+def _by_value(settings: object) -> bool:
+    """Whether equal hashes mean equal content: a user's object that is its own hash may change meanwhile."""
+    return type(settings).__hash__ is not object.__hash__
 
 
 def _builder(
