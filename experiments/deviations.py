@@ -48,9 +48,10 @@ SHARED: tuple[Deviation, ...] = (
 )
 
 LOST: Deviation = (
-    "A run of APT ends where fewer than one draw in a thousand lies inside the prior's box, and counts with "
-    'its last round; the authors\' went on. "APT, rounds not cut" has 500 epochs at most in every round.',
-    "The library gives up in bounded time. Uncut rounds lose the box sooner.",
+    'A variant, "APT, rounds not cut", has 500 epochs at most in every round. Its runs end where fewer than '
+    "one draw in a thousand lies inside the prior's box, others where fewer than one in ten thousand does, "
+    "and count with their last round.",
+    "Uncut rounds lose the box sooner. The authors tried 10,000 times, too.",
 )
 
 FIGURES: dict[str, tuple[Deviation, ...]] = {
@@ -79,13 +80,14 @@ FIGURES: dict[str, tuple[Deviation, ...]] = {
     "3": (
         LOST,
         (
-            "SNL's posterior is sampled by tempered particles, the library's choice, instead of a single "
-            "chain.",
-            "A chain on 100-dimensional data takes an hour for each run; a better sampler can only help SNL.",
+            "In SNL's flow of more than 50 numbers the degrees of hidden units are spread evenly.",
+            "The authors drew them. Either way 50 units are fewer than the numbers, and an entry depends on "
+            "nearly all before it, not on all.",
         ),
         (
-            "SNL's flow has as many units per layer as x has entries, where these are more than 50.",
-            "With fewer, some entries could not depend on all before them, and the library refuses.",
+            '"SNL, particles" is sampled by tempered particles, the library\'s choice; "wider" has as many '
+            "units per layer as x has entries.",
+            "Variants, which tell apart what they change.",
         ),
     ),
     "4": (

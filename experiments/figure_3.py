@@ -17,7 +17,7 @@ from experiments.figure_2 import BANDWIDTH, EPOCHS, UNCUT
 from experiments.lines import Line
 from experiments.measure import Round, mmd, run_piece
 from experiments.networks import wide_enough
-from experiments.pieces import Piece, Scale
+from experiments.pieces import ON_CORES, Piece, Scale
 from experiments.results import Results, mean_of
 
 NAME = "3"
@@ -26,19 +26,28 @@ SNPE_A_ROUNDS = 6
 DISTRACTORS = (12, 32, 52, 92)
 FIRST_PAPER_SEED = 52
 INFORMATIVE = 8
+MEASURED = 5  # every so many rounds, and the last: only that is shown
+PARTICLES, WIDER = "SNL, particles", "SNL, particles, wider"
+VARIANTS = (UNCUT, PARTICLES, WIDER)
 
 
 def methods(d: int, quick: bool = False) -> dict[str, Any]:
-    """As in figure 2, rounds of APT are cut."""
+    """As in figure 2, rounds of APT are cut. Variants tell apart what a deviation changes."""
     most = settings.QUICK_EPOCHS if quick else 5000
     uncut = settings.maf_apt(min(most, EPOCHS))
-    variants = (
-        {"APT": uncut} if quick else {"APT": settings.maf_apt(settings.cut(EPOCHS, ROUNDS)), UNCUT: uncut}
-    )
-    return variants | {
-        "SNL": settings.snl(min(most, 2000), wide_enough(d), sampler=apt.samplers.Automatic()),
+    usual = {
+        "APT": uncut if quick else settings.maf_apt(settings.cut(EPOCHS, ROUNDS)),
+        "SNL": settings.snl(min(most, 2000)),
         "SNPE-A": settings.snpe_a(8, min(most, 1000), precision=0.01),
         "SNPE-B": settings.snpe_b(8, min(most, 500), precision=0.01),
+    }
+    if quick:
+        return usual
+    particles = apt.samplers.Automatic()
+    return usual | {
+        UNCUT: uncut,
+        PARTICLES: settings.snl(2000, sampler=particles),
+        WIDER: settings.snl(2000, wide_enough(d), sampler=particles),
     }
 
 
@@ -55,8 +64,8 @@ def pieces(scale: Scale) -> list[Piece]:
             f"dim(x) = {INFORMATIVE + m}",
             method,
             rounds=SNPE_A_ROUNDS if method == "SNPE-A" else ROUNDS,
-            single_core=method.startswith("SNPE"),  # SNL's flow of x is large here
-            later=2 * (method == UNCUT),
+            single_core=method in ON_CORES,
+            later=2 * (method in VARIANTS),
             **sizes,
         )
     ]
@@ -88,6 +97,7 @@ def run(piece: Piece, folder: Path, deadline: float = np.inf) -> list[Line]:
         metrics,
         folder,
         deadline=deadline,
+        keep=lambda run, number: (number + 1) % MEASURED == 0 or number + 1 == len(run.rounds),
     )
 
 

@@ -23,7 +23,7 @@ def weights(shapes: object) -> int:
 
 
 def wide_enough(dim: int) -> apt.MAF:
-    """The paper's flow, its layers as wide as what they transform: in narrower ones some entries could not
+    """The paper's flow, its layers as wide as what they transform: in narrower ones some entries do not
     depend on all before them."""
     return apt.MAF(hidden=(max(50, dim),) * 2)
 

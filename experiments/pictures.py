@@ -24,6 +24,8 @@ COLOURS = {
     "APT, rounds not cut": "#58a4d8",
     "MDN-APT, atomic": "#58a4d8",
     "SNL": "#e08214",
+    "SNL, particles": "#f2c18d",
+    "SNL, particles, wider": "#b35806",
     "SNPE-A": "#5aa05a",
     "SNPE-B": "#8c6bb1",
     "SMC-ABC": "#7f7f7f",

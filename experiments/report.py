@@ -75,7 +75,7 @@ def numbers_table(results: Results, figure: str) -> str:
             last = results.last(figure, method, problem)
             if not last:
                 continue
-            ended = sorted({f"{line['simulations']:,}" for line in last})
+            ended = [f"{count:,}" for count in sorted({line["simulations"] for line in last})]
             values = [str(mean_of(results.at_end(figure, method, name, problem))) for name in METRICS[figure]]
             simulations = ended[0] if len(ended) == 1 else f"{ended[0]} to {ended[-1]}"
             rows.append([problem, method, str(len(last)), simulations, *values])

@@ -5,7 +5,8 @@ ICML 2019 (appendix, "Experimental details"), and for what it leaves to them, th
 experiments and the code of Papamakarios, Sterratt & Murray, "Sequential neural likelihood", AISTATS 2019.
 
 All of them learn in theta, as the paper did: `apt.Theta()` standardises by the prior's own spread, an affine
-map that is the same for every method.
+map that is the same for every method. Draws outside the prior are drawn again, up to 10,000 times as in the
+authors' code.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ import aptinfer as apt
 # of weights, no average of them, no drops of the learning rate, and every round trained like the last.
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "average": 0.0, "warmup": 0, "drops": 0, "early_patience": None}
 
-
+THETA = apt.Theta(least_accepted=1e-4)
 QUICK_EPOCHS = 40  # of a round at most, in quick runs
 
 
@@ -47,14 +48,14 @@ def maf_apt(epochs: int | tuple[int, ...], estimator: Any = None, *, loss: Any =
         loss=loss or apt.Atomic(atoms=100),
         estimator=estimator or apt.MAF(),
         embedding=apt.Flatten(),
-        space=apt.Theta(),
+        space=THETA,
         trainer=trainer(epochs),
     )
 
 
 def mdn_apt(components: int, epochs: int, loss: Any = None, embedding: Any = None, **others: Any) -> apt.APT:
     """A mixture of Gaussians from 2 x 50 tanh units; mixture proposals in closed form by default."""
-    chosen: dict[str, Any] = {"space": apt.Theta(), "trainer": trainer(epochs)} | others
+    chosen: dict[str, Any] = {"space": THETA, "trainer": trainer(epochs)} | others
     return apt.APT(
         loss=loss or apt.MixtureProposal(),
         estimator=apt.MDN(components),
@@ -70,7 +71,7 @@ def snpe_a(
     return apt.SNPEA(
         estimator=apt.MDN(components),
         embedding=embedding or tanh(),
-        space=apt.Theta(),
+        space=THETA,
         trainer=trainer(epochs),
         uncertainty=None if precision is None else apt.WeightUncertainty(precision),
     )
@@ -83,7 +84,7 @@ def snpe_b(
     return apt.SNPEB(
         estimator=apt.MDN(components),
         embedding=embedding or tanh(),
-        space=apt.Theta(),
+        space=THETA,
         trainer=trainer(epochs),
         own_weights=True,
         uncertainty=None if precision is None else apt.WeightUncertainty(precision),
@@ -95,7 +96,7 @@ def snl(epochs: int = 2000, estimator: Any = None, *, sampler: Any = None) -> ap
     return apt.SNL(
         estimator=estimator or apt.MAF(),
         embedding=apt.Flatten(),
-        space=apt.Theta(),
+        space=THETA,
         trainer=trainer(epochs, learning_rate=1e-4, clip=5.0, validation=0.05),
         sampler=sampler or apt.samplers.SingleSlice(),
     )

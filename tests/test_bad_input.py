@@ -248,6 +248,8 @@ CALLS = [
         TypeError,
         r"Ensemble\(\) .*'member'. Did you mean 'members'",
     ),
+    Refusal("no share", loose(apt.Theta, least_accepted=0), ValueError, r"Theta least_accepted .* 0"),
+    Refusal("all of it", loose(apt.Theta, 2), ValueError, r"Theta least_accepted must be a share .* got 2"),
     Refusal("Trainer keyword", loose(apt.Trainer, epoch=1), TypeError, r"Trainer\(\) .*'epoch'. .*'epochs'"),
     Refusal("stop keyword", loose(apt.WhenSettled, _last=1), TypeError, r"WhenSettled\(\) .*'_last'"),
 ]

@@ -194,6 +194,24 @@ def test_made_looks_back_only_and_always_at_the_condition(dim, width):
         assert (by_value_of_output[np.tril_indices(dim, -1)] > 1e-6).all()
 
 
+@pytest.mark.parametrize("width", [1, 3, 5])
+def test_a_made_narrower_than_its_value_misses_the_last_few_dimensions_only(width):
+    dim, units = 6, (width, width)
+    settings = {"activation": jnp.tanh, "key": jax.random.key(0)}
+    made = randomised(lambda: MADE(dim, FEATURES, units, 1, 1, **settings), dim, 0.5)
+    value = np.linspace(-1, 1, dim, dtype=np.float32)
+    found, by_value = jax.jit(lambda v, c: (made(c)(v), jax.jacobian(made(c))(v)))(value, CONDITIONS[0])
+    both = made.rows(CONDITIONS[:1].T, value[:, None])[..., 0]
+    np.testing.assert_allclose(found, both, atol=1e-6)
+    seen = np.abs(by_value[0, :, 0]) > 1e-6
+    assert not seen[np.triu_indices(dim)].any()
+    # With three units, of degrees 0, 2 and 4, dimension 5 sees the first four, dimension 4 the same.
+    degrees = np.round(np.arange(width) * (dim - 1) / width)
+    reach = [max(d for d in degrees if d <= j) for j in range(dim)]
+    np.testing.assert_array_equal(seen.sum(axis=1), reach)
+    assert reach[-1] >= dim - 1 - -(-dim // width)
+
+
 @pytest.fixture(scope="module")
 def spline(strict):
     """Twenty random splines, each on a fine grid that reaches beyond its bound."""
@@ -321,9 +339,10 @@ def test_masked_layers_of_unequal_width_are_refused(spec, hidden):
         spec(hidden=hidden)
 
 
-def test_a_network_too_narrow_for_its_parameters_is_refused():
-    with pytest.raises(ValueError, match=r"8 units are too narrow for 9 parameters.*at least 9"):
-        MAF(layers=1, hidden=(8,)).build(jax.random.key(0), 9, 2)
+@pytest.mark.parametrize("spec", [MAF(layers=1, hidden=(8,)), AutoregressiveMixture(hidden=(8, 8))])
+def test_a_single_network_too_narrow_for_its_parameters_is_refused(spec):
+    with pytest.raises(ValueError, match=r"8 units is too narrow for 9 dimensions.*at least 9"):
+        spec.build(jax.random.key(0), 9, 2)
 
 
 def test_equal_settings_are_built_by_one_program_and_other_weights():

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 import aptinfer as apt
 from aptinfer.posteriors import DirectPosterior
-from aptinfer.posteriors.direct import ACCEPTANCE_DRAWS, MAX_DRAWS
+from aptinfer.posteriors.direct import ACCEPTANCE_DRAWS, FEWEST_ACCEPTED
 
 TRAINER = apt.Trainer(epochs=60, patience=10, learning_rate=5e-3, warmup=10)
 MDN = apt.MDN(components=2)
@@ -248,7 +248,8 @@ def test_a_prior_without_bijection_from_end_to_end():
 class Elsewhere:
     """A frame whose prior contains next to nothing of what the estimator draws."""
 
-    def __init__(self, posterior: DirectPosterior, share: float):
+    def __init__(self, posterior: DirectPosterior, share: float, least_accepted: float = 1e-3):
+        self.least_accepted = least_accepted
         self.share, self._frame, self.asked = share, posterior.frame, 0
         self.prior, self.always_inside = self, False
         self.names, self.dim = posterior.names, posterior.frame.prior.dim
@@ -270,12 +271,18 @@ def test_rejection_gives_up_in_bounded_time(latent, share, n):
     with pytest.raises(apt.SamplingError, match=r"only \d+ of \d+ draws .*acceptance rate .*apt.Latent\(\)"):
         posterior.sample(n)
     assert time.perf_counter() - started < 10
-    assert frame.asked <= MAX_DRAWS + n
+    assert frame.asked <= FEWEST_ACCEPTED / apt.Theta().least_accepted + n
 
 
 def test_rejection_goes_on_where_it_can_succeed(latent):
     frame: Any = Elsewhere(latent, 0.01)
     assert replace(latent, frame=frame).sample(5000).shape == (5000, 2)
+
+
+def test_rejection_goes_on_for_longer_where_it_is_asked_to(latent):
+    """The same share is refused by default, above."""
+    frame: Any = Elsewhere(latent, 2e-4, least_accepted=1e-4)
+    assert replace(latent, frame=frame).sample(50).shape == (50, 2)
 
 
 def test_a_density_without_mass_inside_is_refused(latent):

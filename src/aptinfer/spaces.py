@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aptinfer.checks import positive_float, suggests_keywords
 from aptinfer.estimators.mog import LOG_2PI, GaussianTerms
 from aptinfer.priors import JointPrior
+
+LEAST_ACCEPTED = 1e-3
 
 
 class Frame(ABC):
@@ -24,6 +27,7 @@ class Frame(ABC):
     prior: JointPrior
     dtype: type  # of theta as the simulator gets it
     always_inside: bool
+    least_accepted = LEAST_ACCEPTED  # where fewer draws lie inside the support, sampling gives up
 
     @abstractmethod
     def to_theta(self, value: np.ndarray) -> np.ndarray: ...
@@ -81,8 +85,8 @@ class StandardisedFrame(Frame):
 
     always_inside = False
 
-    def __init__(self, prior: JointPrior, dtype: type):
-        self.prior, self.dtype = prior, dtype
+    def __init__(self, prior: JointPrior, dtype: type, least_accepted: float = LEAST_ACCEPTED):
+        self.prior, self.dtype, self.least_accepted = prior, dtype, least_accepted
         if prior.gaussian_moments is not None:
             mean, covariance = prior.gaussian_moments
             self.centre, self.spread = mean, np.sqrt(np.diag(covariance))
@@ -143,9 +147,21 @@ class Latent(Space):
         return LatentFrame(prior, dtype) if prior.latent else StandardisedFrame(prior, dtype)
 
 
+@suggests_keywords
 @dataclass(frozen=True)
 class Theta(Space):
-    """Learn in standardised theta, as the paper does; mass outside the prior is rejected."""
+    """Learn in standardised theta, as the paper does; mass outside the prior is rejected.
+
+    Args:
+        least_accepted: sampling gives up where fewer than this share of an estimator's draws lie inside the
+            prior's support. Smaller goes on for longer: 1e-4 takes up to 10,000 draws for each that is kept.
+    """
+
+    least_accepted: float = LEAST_ACCEPTED
+
+    def __post_init__(self):
+        if positive_float("Theta least_accepted", self.least_accepted) > 1:
+            raise ValueError(f"Theta least_accepted must be a share in (0, 1], got {self.least_accepted}.")
 
     def frame(self, prior, dtype=np.float64):
-        return StandardisedFrame(prior, dtype)
+        return StandardisedFrame(prior, dtype, self.least_accepted)

@@ -47,7 +47,7 @@ def test_a_posterior_from_a_run_file_can_be_saved(finished, plain, tmp_path):
     np.testing.assert_array_equal(apt.load_posterior(path).sample(100), plain.posterior.sample(100))
 
 
-@pytest.mark.parametrize("space", [Latent(), Theta()])
+@pytest.mark.parametrize("space", [Latent(), Theta(), Theta(1e-4)])
 def test_estimators_and_priors_of_all_kinds_are_written(space, tmp_path):
     path = tmp_path / "posterior.safetensors"
     prior = apt.Prior(a=st.gamma(2), b=st.norm(1, 2))
@@ -61,6 +61,7 @@ def test_estimators_and_priors_of_all_kinds_are_written(space, tmp_path):
         np.testing.assert_array_equal(a, b)
     z = np.random.default_rng(0).standard_normal((5, 2))
     np.testing.assert_array_equal(one.frame.to_theta(z), two.frame.to_theta(z))
+    assert one.frame.least_accepted == two.frame.least_accepted
 
 
 class Mine(eqx.Module):

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.density import Density, DensityEstimator
 from aptinfer.estimators.flows import checked_hidden
-from aptinfer.estimators.made import MADE, Conditioned, Layer
+from aptinfer.estimators.made import MADE, Conditioned, Layer, refuse_narrow
 from aptinfer.estimators.mog import LOG_2PI
 
 NARROW = 0.5  # initial width of components in units of the prior
@@ -100,6 +100,7 @@ class AutoregressiveMixture:
         object.__setattr__(self, "hidden", sizes)
 
     def build(self, key: PRNGKeyArray, dim: int, features: int) -> Autoregressive:
+        refuse_narrow(self.hidden, dim)
         k = self.components
         network, spread = jax.random.split(key)
         made = MADE(dim, features, self.hidden, 3, k, activation=self.activation, key=network)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from aptinfer.checks import positive_float, positive_int, suggests_keywords, whole_numbers
 from aptinfer.estimators.density import Density, DensityEstimator
-from aptinfer.estimators.made import MADE, Conditioned
+from aptinfer.estimators.made import MADE, Conditioned, refuse_narrow
 from aptinfer.estimators.mog import LOG_2PI
 
 
@@ -199,6 +199,9 @@ def _log_standard_normal(u, log_slope):
 
 
 def _build_flow(key, dim, features, layers, hidden, activation, transform) -> Flow:
+    if layers == 1:
+        refuse_narrow(hidden, dim)
+
     def made(key):
         return MADE(dim, features, hidden, *transform.parameters, activation=activation, key=key)
 

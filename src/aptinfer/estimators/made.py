@@ -73,11 +73,6 @@ class MADE(eqx.Module):
         key: PRNGKeyArray,
     ):
         width = hidden[0]
-        if width < dim:
-            raise ValueError(
-                f"hidden layers of {width} units are too narrow for {dim} parameters: some would not "
-                f"depend on others. Use at least {dim} units."
-            )
         self.outputs, self.activation = (kinds, dim, size), activation
         context, value, *between = jax.random.split(key, len(hidden) + 1)
         context = eqx.nn.Linear(features, width, dtype=jnp.float32, key=context)
@@ -183,12 +178,26 @@ def _affine_gradients(residual, g):
 _affine.defvjp(lambda weights, bias, h: (_affine(weights, bias, h), (weights, h)), _affine_gradients)
 
 
+def refuse_narrow(hidden: tuple[int, ...], dim: int) -> None:
+    """For a MADE that stands alone: each conditional must be able to depend on all dimensions before it."""
+    if hidden[0] < dim:
+        raise ValueError(
+            f"a single network with hidden layers of {hidden[0]} units is too narrow for {dim} dimensions: "
+            f"some would not depend on others. Use at least {dim} units, or a flow of several layers."
+        )
+
+
 def _degrees(width: int, dim: int) -> np.ndarray:
     """Degrees of hidden units, ascending: as many of each as division allows.
+
+    Where there are fewer units than dimensions they are spread evenly: a conditional then misses the last few
+    dimensions before it, which is still a density, and the next layer of a flow has them in another order.
 
     The number of those above zero is rounded down to a multiple of WIDTH (8 if there are few): products of
     such widths take about half as long per number as those of 40 or 50 columns on CPUs with wide vectors.
     """
+    if width < dim:
+        return np.linspace(0, dim - 1, width, endpoint=False).round().astype(int)
     seeing = width - -(-width // dim)
     rounded = seeing - seeing % (WIDTH if seeing >= 32 else 8)
     seeing = rounded if rounded >= dim - 1 else seeing

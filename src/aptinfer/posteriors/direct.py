@@ -21,8 +21,7 @@ from aptinfer.scaling import Scaling
 from aptinfer.spaces import Frame
 
 BLOCK = 1024  # values that the device draws or evaluates at once
-# Rejection gives up after so many draws if fewer than one in so many was accepted.
-MAX_DRAWS, MAX_DRAWS_PER_SAMPLE = 200_000, 1000
+FEWEST_ACCEPTED = 200  # among as many draws as should bring them, or rejection gives up
 ACCEPTANCE_DRAWS = 20_000
 
 
@@ -128,9 +127,10 @@ class DirectPosterior(Posterior):
     def draw(self, key, n):
         inside_by_design = self.frame.always_inside
         batch = n if inside_by_design else max(n, BLOCK)
+        least = self.frame.least_accepted
         values, thetas, found, tried = [], [], 0, 0
         while found < n:
-            if tried >= MAX_DRAWS and found * MAX_DRAWS_PER_SAMPLE < tried:
+            if tried * least >= FEWEST_ACCEPTED and found < tried * least:
                 raise SamplingError(self._gave_up(found, tried))
             value = self._raw(key.child(tried), batch)
             theta = self.frame.to_theta(value)

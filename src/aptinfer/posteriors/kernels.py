@@ -15,7 +15,7 @@ from aptinfer.errors import SamplingError
 from aptinfer.estimators.mog import LOG_2PI
 from aptinfer.keys import Key
 from aptinfer.posteriors.base import Posterior
-from aptinfer.posteriors.direct import ACCEPTANCE_DRAWS, MAX_DRAWS_PER_SAMPLE
+from aptinfer.posteriors.direct import ACCEPTANCE_DRAWS
 from aptinfer.spaces import Frame
 
 PAIRS = 2**21  # of values and particles, evaluated at once
@@ -38,7 +38,7 @@ class Kernels(NamedTuple):
         """`n` values and their theta; those outside the prior's support are drawn again, centre and all."""
         found, tried = np.empty((0, self.values.shape[1]), np.float32), 0
         while len(found) < n:
-            if tried >= MAX_DRAWS_PER_SAMPLE * n:
+            if tried * frame.least_accepted >= n:
                 raise SamplingError(
                     f"only {len(found)} of {tried} steps from the particles stay inside the prior's support. "
                     f"Use space=apt.Latent(), where none is lost."

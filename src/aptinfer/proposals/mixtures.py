@@ -20,7 +20,6 @@ from aptinfer.estimators.mog import (
 )
 from aptinfer.keys import Key
 from aptinfer.posteriors import DirectPosterior
-from aptinfer.posteriors.direct import MAX_DRAWS_PER_SAMPLE
 from aptinfer.protocols import Draws
 from aptinfer.spaces import Frame
 
@@ -49,7 +48,7 @@ class FromMixtures:
     def _inside(self, rng, mixture: HostMixture, n: int):
         found, tried = np.empty((0, self.frame.prior.dim), np.float32), 0
         while len(found) < n:
-            if tried >= MAX_DRAWS_PER_SAMPLE * n:
+            if tried * self.frame.least_accepted >= n:
                 raise SamplingError(
                     f"only {len(found)} of {tried} draws from the Gaussian proposal lie inside the "
                     f"prior's support (acceptance rate {len(found) / tried:.2g}). Learn in latent space "

@@ -13,7 +13,7 @@ import numpy as np
 
 from aptinfer.errors import RunFileError
 from aptinfer.priors import as_prior
-from aptinfer.spaces import Frame, LatentFrame, StandardisedFrame
+from aptinfer.spaces import LEAST_ACCEPTED, Frame, LatentFrame, StandardisedFrame
 from aptinfer.storage import tensors
 from aptinfer.storage.records import Reader, Writer, digest
 from aptinfer.storage.specification import described_prior, differences, read_prior, versions
@@ -30,6 +30,7 @@ def save(posterior: Any, path: str | os.PathLike) -> None:
         "prior": described_prior(frame.prior),
         "latent": isinstance(frame, LatentFrame),
         "dtype": np.dtype(frame.dtype).name,
+        "least_accepted": frame.least_accepted,
         "posterior": writer(posterior),
         "versions": versions(),
     }
@@ -73,7 +74,9 @@ def _frame(content: dict[str, Any], prior: object) -> Frame:
     if found is None:
         raise RunFileError("its prior has functions of yours, which are not kept. Pass it again: prior=...")
     dtype = {"float32": np.float32, "float64": np.float64}[content["dtype"]]
-    return (LatentFrame if content["latent"] else StandardisedFrame)(found, dtype)
+    if content["latent"]:
+        return LatentFrame(found, dtype)
+    return StandardisedFrame(found, dtype, content.get("least_accepted", LEAST_ACCEPTED))
 
 
 def _write(path: Path, data: bytes) -> None:
