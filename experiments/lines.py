@@ -112,14 +112,17 @@ def read(figure: str, *folders: Path) -> list[Line]:
 
 
 def is_done(piece: Piece, lines: Iterable[Line]) -> bool:
-    """Whether every seed of a piece has run to its end, or failed, at this size or a larger one."""
+    """Whether every seed of a piece has run to its end, or failed, at this size or a larger one.
+
+    A larger run that has not ended, but is as far as the piece goes, will do.
+    """
     ended = {
         line["seed"]
         for line in lines
         if line["problem"] == piece.problem
         and line["method"] == piece.method
         and line["rounds"] >= piece.rounds
-        and line["ended"]
+        and (line["ended"] or line["round"] >= piece.rounds)
     }
     return set(piece.seeds) <= ended
 

@@ -141,19 +141,25 @@ def run_all(
 
 
 def left_to_run(
-    names: Iterable[str], scale: Scale, folders: Iterable[Path], *, accelerated: bool, at_once: int = 1
+    names: Iterable[str],
+    scale: Scale,
+    folders: Iterable[Path],
+    *,
+    accelerated: bool,
+    at_once: int = 1,
+    together: bool = False,
 ) -> list[Piece]:
     """Pieces of these figures that have no lines yet, in the order in which they are to be run.
 
     Where several share an accelerator, the seeds of small networks do so too: each has a process of its own,
-    and none waits for the epochs of another.
+    and none waits for the epochs of another. Unless seeds are to stay `together`, for want of cores.
     """
     left = []
     for name in names:
         pieces, known = figures.module(name).pieces(scale), lines.read(name, *folders)
         if not accelerated:
             pieces = one_seed_each(pieces)
-        elif at_once > 1:
+        elif at_once > 1 and not together:
             pieces = [one for piece in pieces for one in ([piece] if piece.wide else one_seed_each([piece]))]
         left += [piece for piece in pieces if not lines.is_done(piece, known)]
     return breadth_first(left)
@@ -172,6 +178,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="start nothing that would not end in time")
     parser.add_argument("--out", type=Path, help="where lines go (experiments/results, or build/reproduce)")
     parser.add_argument("--at-once", type=int, default=1, help="processes that share the accelerator")
+    parser.add_argument("--together", action="store_true", help="with --at-once: seeds stay side by side")
     parser.add_argument(
         "--processes", type=int, help="cores for what belongs on cores; by default nearly all"
     )
@@ -197,7 +204,8 @@ def main() -> None:
     folders = (folder,) if options.quick else (lines.RESULTS, folder)
     scale = Scale(options.quick, options.seeds)
     how = {"accelerated": accelerated, "at_once": options.at_once}
-    wanted = chosen(left_to_run(options.figures, scale, folders, **how), options.only)
+    left = left_to_run(options.figures, scale, folders, together=options.together, **how)
+    wanted = chosen(left, options.only)
     if options.list:
         print("\n".join(f"{piece.name} ({piece.minutes:g} minutes)" for piece in wanted))
         return
