@@ -6,12 +6,14 @@ figures is printed at the end.
     python benchmarks/sbibm.py --jobs 16                                  the recipe, everywhere
     python benchmarks/sbibm.py --methods apt --tasks slcp sir --budgets 1000
     python benchmarks/sbibm.py --methods "without stack" --results benchmarks/results/sbibm_ablations.jsonl
+    python benchmarks/sbibm.py --methods "apt*" --results benchmarks/results/apt_ablations.jsonl
     python benchmarks/sbibm.py --together                                 on a GPU, all runs of a task at once
     python benchmarks/sbibm.py --table --plot docs/sbibm.png
 """
 
 import argparse
 import datetime
+import fnmatch
 import json
 import pathlib
 import platform
@@ -20,11 +22,13 @@ import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
+from apt_variants import Variant, by_name
 from running import run_on_cores
 from sbibm_table import TASKS, plot, read, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 DRAWS = 10_000
+FIRST_SEED = 1_000_000  # added to that of draws before the rounds, which are not those of the first round
 
 
 class Case(NamedTuple):
@@ -36,20 +40,43 @@ class Case(NamedTuple):
     runs: tuple[tuple[int, int], ...]  # observation and seed of each
 
 
-def methods() -> dict[str, Any]:
-    """Whatever is worth a line in the table. None: what `budget=` chooses."""
+def methods() -> dict[str, Variant]:
+    """Whatever is worth a line in the table."""
     import aptinfer as apt
 
     stacked = {"estimator": apt.Stack(), "screen": True, "local": 5.0}
     without = {"near rows": {"local": None}, "screening": {"screen": False}, "stack": {"estimator": None}}
-    return {
+    named = {
         "recipe": None,
         **{f"without {name}": apt.Recipe(apt.SNL(**stacked | other)) for name, other in without.items()},
-        "apt": apt.APT(),
         "npe": apt.NPE(),
         "snl": apt.SNL(),
         "snre": apt.SNRE(),
     }
+    return {name: Variant(method) for name, method in named.items()} | by_name()
+
+
+def spent(variant: Variant, budget: int, problem: Any, x_o: Any, seed: int) -> dict[str, Any]:
+    """How a variant spends its budget, as keywords of `apt.infer`."""
+    import aptinfer as apt
+
+    if not (variant.at_first or variant.rounds):
+        return {"budget": budget}
+    first = round(variant.at_first * budget)
+    rounds = variant.rounds or 10
+    found: dict[str, Any] = {"rounds": rounds, "simulations": (budget - first) // rounds}
+    if first:  # the one method that learns nothing from them
+        drawn = apt.infer(
+            problem.simulator,
+            problem.prior,
+            x_o,
+            method=apt.RejectionABC(),
+            simulations=first,
+            seed=seed + FIRST_SEED,
+            progress=False,
+        ).simulations
+        found["simulations_done"] = apt.Done(drawn.theta, drawn.x, from_prior=True)
+    return found
 
 
 def problem_of(task: str) -> Any:
@@ -66,7 +93,7 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
 
     import aptinfer as apt
 
-    problem, method = problem_of(case.task), methods()[case.method]
+    problem, variant = problem_of(case.task), methods()[case.method]
 
     def infer(observation: int, seed: int) -> tuple[Any, float]:
         started = time.perf_counter()
@@ -75,8 +102,8 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
             problem.simulator,
             problem.prior,
             x_o,
-            method=method,
-            budget=case.budget,
+            method=variant.method,
+            **spent(variant, case.budget, problem, x_o, seed),
             seed=seed,
             progress=False,
         )
@@ -101,7 +128,7 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
                 "c2st": round(apt.diagnostics.c2st(draws, exact), 4),
                 "mmd2": round(apt.diagnostics.mmd2(draws[:2000], exact[:2000]), 6),
                 "minutes": round(seconds / 60, 3),
-                "simulations": run.plan.capacity,
+                "simulations": len(run.simulations.done),
                 "rounds": run.plan.rounds,
                 "weights": [round(notes[k], 3) for k in sorted(notes) if k.startswith("weight_")],
                 "at_once": len(runs) if together else 1,
@@ -120,7 +147,7 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
-    parser.add_argument("--methods", nargs="+", default=["recipe"])
+    parser.add_argument("--methods", nargs="+", default=["recipe"], help="names, or patterns such as apt*")
     parser.add_argument("--budgets", nargs="+", type=int, default=[1000, 10_000])
     parser.add_argument("--observations", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
@@ -146,7 +173,8 @@ def main() -> None:
             if (task, method, budget, seed, observation) not in done
         ]
         for budget in options.budgets
-        for method in options.methods
+        for method in methods()
+        if any(fnmatch.fnmatch(method, pattern) for pattern in options.methods)
         for task in options.tasks
     }
     most = max(1, *map(len, wanted.values()))

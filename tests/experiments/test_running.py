@@ -70,6 +70,9 @@ def test_runs_that_were_stopped_are_not_done():
     assert not lines.is_done(piece, whole[:1])
     assert not lines.is_done(piece, [whole[0], whole[1] | {"ended": False, "round": 1}])
     assert not lines.is_done(piece, [entry | {"rounds": 1} for entry in whole])  # of a quick run
+    longer = whole[1] | {"rounds": 5, "ended": False}
+    assert lines.is_done(piece, [whole[0], longer | {"round": 3}])
+    assert not lines.is_done(piece, [whole[0], longer | {"round": 1}])
 
 
 def test_the_later_line_about_the_same_counts(tmp_path):
@@ -203,4 +206,5 @@ def test_where_processes_share_an_accelerator_seeds_part_unless_their_networks_a
 
     assert seeds(accelerated=True) == [(0, 1), (0, 1)]
     assert seeds(accelerated=True, at_once=2) == [(0,), (1,), (0, 1)]
+    assert seeds(accelerated=True, at_once=2, together=True) == [(0, 1), (0, 1)]
     assert seeds(accelerated=False, at_once=2) == [(0,), (1,), (0,), (1,)]
