@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-from sbibm_table import TASKS, read
 
 import aptinfer as apt
 from aptinfer.estimators.density import log_prob_pairs
+from sbibm_table import TASKS, read
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "apt_ablations.jsonl"

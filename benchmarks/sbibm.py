@@ -44,8 +44,13 @@ def methods() -> dict[str, Variant]:
     """Whatever is worth a line in the table."""
     import aptinfer as apt
 
-    stacked = {"estimator": apt.Stack(), "screen": True, "local": 5.0}
-    without = {"near rows": {"local": None}, "screening": {"screen": False}, "stack": {"estimator": None}}
+    stacked = {"estimator": apt.Stack(), "screen": True, "local": 5.0, "repeats": True}
+    without = {
+        "near rows": {"local": None},
+        "screening": {"screen": False},
+        "repeats": {"repeats": False},
+        "stack": {"estimator": None, "repeats": False},
+    }
     named = {
         "recipe": None,
         **{f"without {name}": apt.Recipe(apt.SNL(**stacked | other)) for name, other in without.items()},
@@ -130,7 +135,7 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
                 "minutes": round(seconds / 60, 3),
                 "simulations": len(run.simulations.done),
                 "rounds": run.plan.rounds,
-                "weights": [round(notes[k], 3) for k in sorted(notes) if k.startswith("weight_")],
+                "weights": [round(w, 3) for k, w in notes.items() if k.startswith("weight_")],
                 "at_once": len(runs) if together else 1,
                 "device": jax.devices()[0].device_kind,
                 "versions": {

@@ -52,6 +52,29 @@ def test_runs_that_stop_at_different_epochs_do_not_disturb_each_other():
     np.testing.assert_allclose(epochs[0], epochs[1], rtol=0.2)  # rounding may move a stop by a few epochs
 
 
+def test_runs_that_stop_at_different_epochs_wait_for_each_other_before_the_next_program(monkeypatch):
+    from aptinfer import convoy as module
+
+    original, calls = module.Program.__call__, []
+
+    def noted(self, group):
+        calls.append((self, [one.number for one in group]))
+        return original(self, group)
+
+    monkeypatch.setattr(module.Program, "__call__", noted)
+    patient = apt.Trainer(batch=50, patience=3)
+
+    def both(seed):
+        return run_of(seed, rounds=1, trainer=patient), run_of(seed, rounds=1, trainer=SMALL)
+
+    runs = apt.side_by_side([partial(both, seed) for seed in (3, 4)])
+    epochs = [histories(first)[0].epochs for first, _ in runs]
+    assert epochs[0] != epochs[1], "the test needs runs of unequal length"
+    assert any(len(group) == 1 for _, group in calls), "and one that waits"
+    last = calls[-1][0]
+    assert all(group == [0, 1] for program, group in calls if program is last)
+
+
 def test_an_error_of_one_run_leaves_the_others():
     def broken(rng, theta):
         raise ZeroDivisionError("no model")

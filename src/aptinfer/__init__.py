@@ -71,6 +71,7 @@ _WHERE = {
     "VelocityNetwork": "estimators.velocity",
     "Ensemble": "estimators.ensemble",
     "Family": "estimators.stack",
+    "Repeated": "estimators.repeated",
     "Shifted": "estimators.shifted",
     "Stack": "estimators.stack",
     "CNN": "estimators.convolutions",
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
     from aptinfer.estimators.mdn import MDN as MDN
     from aptinfer.estimators.ratio import RatioNetwork as RatioNetwork
     from aptinfer.estimators.recurrent import GRU as GRU
+    from aptinfer.estimators.repeated import Repeated as Repeated
     from aptinfer.estimators.series import Conv1D as Conv1D
     from aptinfer.estimators.sets import DeepSet as DeepSet
     from aptinfer.estimators.shifted import Shifted as Shifted

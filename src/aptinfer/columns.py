@@ -10,10 +10,12 @@ A density needs numbers that are spread over a continuum. What simulators return
 * positive numbers of very different sizes, such as populations, become their logarithms: errors in proportion
   are then errors of one size. The density at the observation changes by a factor that theta has no part in;
 * entries that a screening has found to say nothing are left out;
+* measurements that were repeated (`repeats`) stand one after another, and are scaled alike;
 * anything else that repeats has neither a density nor an honest remedy, and is refused.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,17 +32,19 @@ class NoDensityError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """From x of shape `event` to the scaled numbers whose density is learned; fixed after the first round.
+    """From x of shape `event` to the scaled numbers whose density is learned.
 
     Attributes:
         event: shape of one x.
-        kept: which entries of flattened x are learned.
+        kept: which entries of flattened x are learned, in this order.
         fixed: which do not vary.
         constant: their values.
         whole: which of the kept entries are whole numbers that get noise.
         logarithmic: which of the kept entries are seen as logarithms.
         offset: what is added to them before.
         scaling: of the kept entries.
+        binary: whether all are zero or one, and stay so.
+        times: how many measurements of the same they are.
     """
 
     event: tuple[int, ...]
@@ -52,10 +56,11 @@ class Columns:
     offset: np.ndarray
     scaling: Scaling
     binary: bool = False
+    times: int = 1
 
     @property
     def size(self) -> int:
-        return int(self.kept.sum())
+        return len(self.kept)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """An observation as networks see it.
@@ -69,16 +74,16 @@ class Columns:
             place = int(np.flatnonzero(self.fixed)[apart][0])
             raise ValueError(
                 f"x_o is impossible under this model: entry {_entry(place, self.event)} is {flat[place]:g}, "
-                f"and every simulation of the first round returned {self.constant[apart][0]:g}. Check x_o "
+                f"and every simulation so far returned {self.constant[apart][0]:g}. Check x_o "
                 f"and the simulator, or leave this entry out of both."
             )
         seen = flat[self.kept]
         impossible = self.logarithmic & (seen + self.offset <= 0)
         if impossible.any():
-            place = int(np.flatnonzero(self.kept)[impossible][0])
+            place = int(self.kept[impossible][0])
             raise ValueError(
                 f"x_o is impossible under this model: entry {_entry(place, self.event)} is {flat[place]:g}, "
-                f"and every simulation of the first round returned positive numbers there. Check x_o and "
+                f"and every simulation so far returned positive numbers there. Check x_o and "
                 f"the simulator."
             )
         return self.scaling(self._levelled(seen))
@@ -106,11 +111,13 @@ def fit_columns(
     informative: np.ndarray | None = None,
     *,
     bits: bool = False,
+    repeats: Callable[[np.ndarray], np.ndarray | None] | None = None,
     observation: np.ndarray | None = None,
 ) -> Columns:
     """What rows of x (n, *event) are made of.
 
-    `informative` says which entries a screening has kept, `bits` that zeros and ones may stay what they are.
+    `informative` says which entries a screening has kept, `bits` that zeros and ones may stay what they are,
+    and `repeats` looks for measurements of the same among columns (`repeats.measurements`).
     A count that is the same in all rows and not in `observation` is rare, not impossible, and is kept.
 
     Raises:
@@ -127,22 +134,31 @@ def fit_columns(
         fixed &= ~(whole & (seen != low) & (seen == np.round(seen)))
     if fixed.all():
         raise ValueError(
-            f"every simulation of the first round returned the same x: there is nothing for {method} to "
+            f"every simulation so far returned the same x: there is nothing for {method} to "
             f"learn. Check the simulator."
         )
-    kept = ~fixed if informative is None or not (informative & ~fixed).any() else informative & ~fixed
-    _refuse_repeated(flat, kept & ~whole, event, method)
-    whole, varying = whole[kept], flat[:, kept]
+    varies = ~fixed if informative is None or not (informative & ~fixed).any() else informative & ~fixed
+    _refuse_repeated(flat, varies & ~whole, event, method)
+    kept = np.flatnonzero(varies)
+    blocks = repeats(flat[:, kept]) if repeats else None
+    times, kept = (1, kept) if blocks is None else (len(blocks), kept[blocks.ravel()])
+    size, varying = len(kept) // times, flat[:, kept]
     settings = (event, kept, fixed, low[fixed])
     if bits and ((varying == 0) | (varying == 1)).all():
-        nothing = np.zeros(kept.sum())
-        as_it_is = Scaling(nothing, np.ones(kept.sum()))
-        return Columns(*settings, nothing > 0, nothing > 0, nothing, as_it_is, binary=True)
-    spread_out = varying + np.where(whole, np.linspace(-0.5, 0.5, len(flat))[:, None], 0.0)
+        nothing = np.zeros(len(kept))
+        as_it_is = Scaling(nothing, np.ones(len(kept)))
+        return Columns(*settings, nothing > 0, nothing > 0, nothing, as_it_is, binary=True, times=times)
+    # Of numbers that are measurements of the same there is one answer, from all of them together.
+    alike = varying.reshape(-1, size)
+    whole = (alike == np.round(alike)).all(axis=0)
+    spread_out = alike + np.where(whole, np.linspace(-0.5, 0.5, len(alike))[:, None], 0.0)
     offset = np.where(whole, 1.0, 0.0)
     logarithmic = _of_many_sizes(spread_out, offset)
-    columns = Columns(*settings, whole, logarithmic, offset, Scaling(*np.zeros((2, 1))))
-    return replace(columns, scaling=fit_scaling(columns._levelled(spread_out)))
+    of_one = Columns(*settings, whole, logarithmic, offset, Scaling(*np.zeros((2, 1))))
+    scaling = fit_scaling(of_one._levelled(spread_out))
+    of_each = (np.tile(a, times) for a in (whole, logarithmic, offset, scaling.centre, scaling.spread))
+    whole, logarithmic, offset, *scales = of_each
+    return Columns(*settings, whole, logarithmic, offset, Scaling(*scales), times=times)
 
 
 def _of_many_sizes(x: np.ndarray, offset: np.ndarray) -> np.ndarray:

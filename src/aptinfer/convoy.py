@@ -6,7 +6,9 @@
 
 Each run has a thread, and one at a time is awake, so that nothing in the library needs to know of the others.
 A run that wants epochs of training rests; when all rest, the epochs that they want are run together. On a GPU
-ten small networks take about as long as one.
+ten small networks take about as long as one. Where runs want epochs of different programs, such as those of
+the families of a stack, the ones that have begun the fewest trainings go first: the others wait until they
+are together again, instead of going on in as many programs as there are runs.
 """
 
 import threading
@@ -91,6 +93,7 @@ class Lane:
         self.result: Any = None
         self.error: BaseException | None = None
         self.wish: Wish | None = None
+        self.trainings = 0  # that it has begun
         self.ended = False
         self.interrupt: BaseException | None = None  # to be raised where the run rests
         self._call, self._granted = call, None
@@ -132,6 +135,7 @@ class InLane:
     def __init__(self, lane: Lane, epoch: Epoch, words, rest, rows: TrainingRows):
         self._lane, self._epoch, self._fixed = lane, epoch, (words, rest, rows)
         self.compile_seconds = 0.0
+        lane.trainings += 1
 
     def __call__(self, state: State, epochs: int, limits: Limits):
         """The state after at most so many epochs, their losses, and whether training has ended."""
@@ -141,45 +145,48 @@ class InLane:
 
 
 def _take_turns(lanes: list[Lane]) -> None:
-    """Until every run has ended: let them go on until all rest, then grant what they wish for.
+    """Until every run has ended: let them go on until all rest, then grant some of them what they wish for.
 
     What goes wrong with that, or Ctrl-C, is raised in every run where it rests.
     """
     programs: dict[Any, Program] = {}
-    answers: dict[Lane, Any] = dict.fromkeys(lanes)
+    awake: dict[Lane, Any] = dict.fromkeys(lanes)  # runs that may go on, and what they were granted
     with noted_ctrl_c() as pressed:  # as an error it would strike between two runs
-        while answers:
-            for one, answer in answers.items():
-                one.proceed(answer)
-            wishing = [one for one in lanes if one.wish is not None]
+        while awake:
+            for one, granted in awake.items():
+                one.proceed(granted)
+            resting = [one for one in lanes if one.wish is not None]
             if pressed:
-                _interrupt(wishing, pressed[0])
+                _interrupt(resting, pressed[0])
             try:
-                granted = _grant([one for one in wishing if one.interrupt is None], programs)
+                awake = _grant([one for one in resting if one.interrupt is None], programs)
             except BaseException as error:
-                _interrupt(wishing, error)
-                granted = {}
-            answers = {one: granted.get(one.number) for one in wishing}
+                _interrupt(resting, error)
+                awake = {}
+            awake |= {one: None for one in resting if one.interrupt is not None}
 
 
-def _interrupt(wishing: list[Lane], error: BaseException) -> None:
-    for one in wishing:
+def _interrupt(resting: list[Lane], error: BaseException) -> None:
+    for one in resting:
         one.interrupt = error
 
 
-def _grant(wishing: list[Lane], programs: dict[Any, "Program"]) -> dict[int, Any]:
-    """What each of these runs, by its number, wishes for, those of the same program together."""
+def _grant(resting: list[Lane], programs: dict[Any, "Program"]) -> dict[Lane, Any]:
+    """What runs wish for, of those whose program somebody wishes for who is furthest behind."""
     groups: dict[Any, list[Lane]] = {}
-    for one in wishing:
+    for one in resting:
         groups.setdefault(_signature(one.wish), []).append(one)
     for forgotten in set(programs) - set(groups):
         del programs[forgotten]  # and the rows that it holds on the device
-    answers = {}
+    fewest = min((one.trainings for one in resting), default=0)
+    granted = {}
     for signature, group in groups.items():
+        if min(one.trainings for one in group) > fewest:
+            continue
         if signature not in programs:
             programs[signature] = Program(group[0])
-        answers |= programs[signature](group)
-    return answers
+        granted |= programs[signature](group)
+    return granted
 
 
 def _signature(wish: Wish | None) -> Any:
@@ -209,7 +216,7 @@ class Program:
         self._fixed, self._state = jax.tree.map(spread, (arrays, wish.state))
         self._held: dict[int, tuple[Any, Any]] = {}  # what of each run is in its place: rows and last state
 
-    def __call__(self, group: list[Lane]) -> dict[int, Any]:
+    def __call__(self, group: list[Lane]) -> dict[Lane, Any]:
         for one in group:
             self._place(one)
         epochs, most = np.zeros((2, self._lanes), np.int32)  # runs without a wish: no epochs
@@ -231,7 +238,7 @@ class Program:
         for one in group:
             answer = _taken((self._state, losses, done), one.number)
             self._held[one.number] = (self._held[one.number][0], answer[0])
-            answers[one.number] = (answer, seconds / len(group))
+            answers[one] = (answer, seconds / len(group))
         return answers
 
     def _together(self, fixed, state, epochs, limits):

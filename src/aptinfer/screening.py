@@ -1,10 +1,11 @@
-r"""Entries of x that have nothing to do with the parameters, found in draws of the prior.
+r"""Entries of x that have nothing to do with the parameters, found in simulations.
 
 If entries D are independent of theta and of all other entries S together, then p(theta | x) = p(theta | x_S)
-exactly: they can be left out, and a density of x has that much less to learn. Whether an entry belongs to D
-is judged by correlations of its normal scores u, and of u^2, with
+exactly: they can be left out, and a density of x has that much less to learn. That is so whatever the
+parameters were drawn from: rows of all rounds may be asked. Whether an entry belongs to D is judged by
+correlations of its normal scores u, and of u^2, with
 
-* the coordinates of theta, their squares and products;
+* the normal scores of theta's coordinates, their squares and products;
 * the scores of the entries that are kept, so that a channel that carries another's noise stays.
 
 An entry that passes for noise alone may still carry a little, and a hundred of them a lot. So D is left out
@@ -18,14 +19,14 @@ from scipy.special import ndtri
 from scipy.stats import norm, rankdata
 
 FEWEST_ENTRIES = 16  # of x, for it to be worth while
-FEWEST_ROWS = 50  # draws of the prior, for correlations to say anything
+FEWEST_ROWS = 50  # for correlations to say anything
 LEVEL = 0.01  # chance that any entry of pure noise is kept
 JOINT_LEVEL = 0.02  # share of shuffles that must be as large for D to be left out
 SHUFFLES = 100
 
 
 def informative(theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Which entries of x (rows, entries) to keep, from draws of the prior, theta (rows, dim) roughly normal.
+    """Which entries of x (rows, entries), simulated from theta (rows, dim), to keep.
 
     All of them, where there are few, or few rows, or where those that look like noise do not do so together.
     """
@@ -46,15 +47,21 @@ def informative(theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> n
 
 
 def _features(theta: np.ndarray) -> np.ndarray:
-    """Coordinates, squares and products, standardised: (rows, features)."""
+    """Scores of the coordinates, squares and products, standardised: (rows, features)."""
+    theta = normal_scores(theta)
     pairs = combinations_with_replacement(range(theta.shape[1]), 2)
     products = [theta[:, i] * theta[:, j] for i, j in pairs]
     return _standardised(np.column_stack([theta, *products]))
 
 
+def normal_scores(a: np.ndarray) -> np.ndarray:
+    """Each column as if it were normal: quantiles of the ranks of its rows."""
+    return ndtri((rankdata(a, axis=0) - 0.5) / len(a))
+
+
 def _scores(x: np.ndarray) -> np.ndarray:
     """Normal scores of every entry, and their squares: (rows, 2, entries)."""
-    u = ndtri((rankdata(x, axis=0) - 0.5) / len(x))
+    u = normal_scores(x)
     return _standardised(np.stack([u, u**2], axis=1))
 
 

@@ -41,7 +41,9 @@ class Recipe:
         posterior: for everything else, in the same space.
     """
 
-    likelihood: SNL = field(default_factory=lambda: SNL(estimator=Stack(), screen=True, local=5.0))
+    likelihood: SNL = field(
+        default_factory=lambda: SNL(estimator=Stack(), screen=True, local=5.0, repeats=True)
+    )
     posterior: APT = field(default_factory=APT)
 
     one_round = False

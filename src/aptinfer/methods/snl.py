@@ -14,6 +14,7 @@ that times P(success | v), which a classifier learns from all rows as soon as on
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,14 +24,15 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from aptinfer.checks import positive_float, suggests_keywords
-from aptinfer.columns import Columns, check_size, fit_columns
+from aptinfer.checks import positive_float, suggests_keywords, true_or_false
+from aptinfer.columns import Columns, NoDensityError, check_size, fit_columns
 from aptinfer.estimators.autoregressive import AutoregressiveMixture
 from aptinfer.estimators.bernoulli import Bernoulli
 from aptinfer.estimators.embeddings import MLP, Embedded, Flatten
 from aptinfer.estimators.ensemble import build_members, each_member, mean_of_densities
 from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.natural import Natural
+from aptinfer.estimators.repeated import Repeated
 from aptinfer.estimators.shifted import Shifted
 from aptinfer.estimators.stack import Family, Stack, families_of, stacking_weights
 from aptinfer.methods.learning import Learned, Task, check_choices, fit
@@ -41,12 +43,14 @@ from aptinfer.posteriors import SampledPosterior
 from aptinfer.posteriors.sampled import check_sampler
 from aptinfer.precision import precise
 from aptinfer.protocols import Proposal, Simulations
+from aptinfer.repeats import measurements
 from aptinfer.samplers.automatic import Automatic
 from aptinfer.samplers.draws import Sampler
 from aptinfer.screening import informative
 from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
+SETTLED = 500  # rows by which entries of x are screened and put in order for the last time
 ENOUGH = 30  # held-back rows of proposals for families to be weighted by them
 LEAST_NEAR = 50  # rows, with a tenth as many held back, for others to be left out
 LEAST = np.float32(np.log(1e-3))  # of a family's log weight, for it to count
@@ -120,9 +124,11 @@ class SNL:
         sampler: `samplers.Automatic()`, or another of `apt.samplers`; `SingleSlice()` is the paper's single
             chain, which goes on from round to round.
         screen: leave out entries of x that are independent of the parameters and of all other entries, as far
-            as the first round's draws of the prior can tell; see `aptinfer.screening`.
+            as the first 500 simulations can tell; see `aptinfer.screening`.
         local: learn only from parameters that are at most so many times as far from the posterior's mean as
             its own draws, once a round has found it; see `aptinfer.methods.nearby`. None: from all.
+        repeats: where these simulations show that x is several measurements of the same, learn the density of
+            one, too; see `aptinfer.repeats`. For `Stack()`, whose families then compete with those of all x.
     """
 
     estimator: Any = None
@@ -132,6 +138,7 @@ class SNL:
     sampler: Sampler = field(default_factory=Automatic)
     screen: bool = False
     local: float | None = None
+    repeats: bool = False
 
     one_round = False
     takes_any_theta = True
@@ -143,6 +150,13 @@ class SNL:
             raise ValueError(
                 f"SNL local must be at least 2, got {self.local}: the posterior itself reaches farther than "
                 f"that from its mean. None learns from all rows."
+            )
+        true_or_false("SNL screen", self.screen)
+        if true_or_false("SNL repeats", self.repeats) and self.estimator != Stack():
+            raise ValueError(
+                f"SNL repeats=True is for estimator=apt.Stack(), whose families are chosen by the data, got "
+                f"estimator={self.estimator!r}. For data known to be repeated use "
+                f"apt.Repeated(estimator, times)."
             )
 
     def settled(self, frame: Frame) -> "SNL":
@@ -164,7 +178,7 @@ class SNL:
 
     def learn(self, task: Task, memory: Memory | None) -> Learned:
         rows = task.simulations
-        columns, model, state, draws = memory or self._first(task)
+        columns, model, state, draws = self._begun(task, memory)
         if self.trainer.restart:
             model = self._new(task, columns)
         noise = task.for_weights.child(0, 1).generator()
@@ -192,19 +206,36 @@ class SNL:
         memory = Memory(columns, model, draws.state, None if self.local is None else draws.values)
         return learned._replace(memory=memory, notes={**learned.notes, **notes})
 
-    def _first(self, task: Task) -> Memory:
-        """Before the first round of training."""
+    def _begun(self, task: Task, memory: Memory | None) -> Memory:
+        """Before training. Networks begin anew where more rows have another opinion of the entries of x."""
+        if memory is None:
+            columns = self._columns(task)
+            columns(task.observation)  # refuses an impossible one before anything is trained
+            return Memory(columns, self._new(task, columns), None, None)
         rows = task.simulations
-        kept = None
-        if self.screen:
-            done, draws = rows.done & (rows.source == 0), task.for_weights.child(0, 3).generator()
-            flat = np.asarray(rows.x[done], np.float64).reshape(int(done.sum()), -1)
-            kept = informative(np.asarray(rows.value[done], np.float64), flat, draws)
-        columns = fit_columns(
-            rows.x[rows.done], "SNL", kept, bits=self._chosen_here, observation=task.observation
+        if not (self.screen or self.repeats) or rows.done[rows.round < task.number].sum() >= SETTLED:
+            return memory
+        try:
+            columns = self._columns(task)
+        except NoDensityError:  # an entry left out so far has none: it stays out
+            return memory
+        if columns.times == memory.columns.times and np.array_equal(columns.kept, memory.columns.kept):
+            return memory
+        columns(task.observation)
+        return memory._replace(columns=columns, model=self._new(task, columns))
+
+    def _columns(self, task: Task) -> Columns:
+        rows = task.simulations
+        values, x = np.asarray(rows.value[rows.done], np.float64), rows.x[rows.done]
+        screening, ordering = (task.for_weights.child(0, branch).generator() for branch in (3, 4))
+        return fit_columns(
+            x,
+            "SNL",
+            informative(values, x.reshape(len(x), -1).astype(np.float64), screening) if self.screen else None,
+            bits=self._chosen_here,
+            repeats=partial(measurements, values, rng=ordering) if self.repeats else None,
+            observation=task.observation,
         )
-        columns(task.observation)  # refuses an impossible one before anything is trained
-        return Memory(columns, self._new(task, columns), None, None)
 
     def _nearby(self, task: Task, draws: np.ndarray | None) -> tuple[Nearby | None, np.ndarray | None]:
         """Where the last round's posterior has its draws, and which rows are there to be learned from."""
@@ -279,16 +310,24 @@ class SNL:
 def default_families(columns: Columns, *, several: bool) -> tuple[Family, ...]:
     """For such data: mixtures, or a range that begins with signal plus Gaussian noise.
 
-    Layers are wide enough for each number to depend on all before it.
+    Where measurements were repeated, the range is there for one of them, too.
     """
-    linear = Flatten()
-    if columns.binary:
-        return (Family(Bernoulli(), linear), Family(Bernoulli())) if several else (Family(Bernoulli()),)
-    width = max(64, 16 * -(-2 * columns.size // 16))
-    mixture = AutoregressiveMixture(hidden=(width, width))
     if not several:
-        return (Family(mixture),)
-    curved = MLP(skip=True)
+        return (Family(Bernoulli()) if columns.binary else Family(_mixture(columns.size)),)
+    families = _range(columns.size, columns.binary)
+    if columns.times == 1:
+        return families
+    of_one = _range(columns.size // columns.times, columns.binary)
+    repeated = (family._replace(estimator=Repeated(family.estimator, columns.times)) for family in of_one)
+    return (*families, *repeated)
+
+
+def _range(size: int, binary: bool) -> tuple[Family, ...]:
+    """From the simplest density of so many numbers to the most flexible."""
+    linear, curved = Flatten(), MLP(skip=True)
+    if binary:
+        return Family(Bernoulli(), linear), Family(Bernoulli())
+    mixture = _mixture(size)
     return (
         Family(Shifted(MDN(1)), linear),
         Family(Shifted(MDN(4)), linear),
@@ -299,6 +338,12 @@ def default_families(columns: Columns, *, several: bool) -> tuple[Family, ...]:
         Family(replace(mixture, components=1)),
         Family(mixture),
     )
+
+
+def _mixture(size: int) -> AutoregressiveMixture:
+    """Layers are wide enough for each number to depend on all before it."""
+    width = max(64, 16 * -(-2 * size // 16))
+    return AutoregressiveMixture(hidden=(width, width))
 
 
 @eqx.filter_jit
