@@ -1,4 +1,5 @@
-"""Cases that are run each in a process of its own, on a core of its own; results are JSON lines in a file."""
+"""Cases that are run each in a process of its own: on a core of its own, or beside others on an accelerator.
+Results are JSON lines in a file."""
 
 import json
 import os
@@ -12,25 +13,43 @@ from collections.abc import Sequence
 def run_on_cores(
     script: str, cases: Sequence[tuple], jobs: int, results: pathlib.Path, minutes: float = float("inf")
 ) -> None:
-    """Call `script --case <JSON>` for each case, so many at a time; what it prints is one JSON line per run.
+    """Run cases so many at a time, each on a core; after so many minutes nothing new is started."""
+    pins = [["taskset", "-c", str(core)] for core in sorted(os.sched_getaffinity(0))[:jobs]]
+    _run(script, cases, pins, [], results, minutes)
 
-    After so many minutes nothing new is started.
-    """
+
+def run_on_accelerator(
+    script: str, cases: Sequence[tuple], jobs: int, results: pathlib.Path, minutes: float = float("inf")
+) -> None:
+    """Run cases so many at a time, all on one accelerator; each is told of it by `--together --jobs`."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # none takes nearly all of its memory
+    _run(script, cases, [[] for _ in range(jobs)], ["--together", "--jobs", str(jobs)], results, minutes)
+
+
+def _run(
+    script: str,
+    cases: Sequence[tuple],
+    places: list[list[str]],
+    options: list[str],
+    results: pathlib.Path,
+    minutes: float,
+) -> None:
+    """Call `script --case <JSON>` for each case, one in each place; it prints one JSON line per run."""
     waiting, end = list(cases), time.monotonic() + 60 * minutes
-    free, running = sorted(os.sched_getaffinity(0))[:jobs], {}
+    free, running = list(places), {}
     while (waiting and time.monotonic() < end) or running:
         while waiting and free and time.monotonic() < end:
-            case, core = waiting.pop(0), free.pop()
+            case, place = waiting.pop(0), free.pop()
             process = subprocess.Popen(
-                ["taskset", "-c", str(core), sys.executable, script, "--case", json.dumps(case)],
+                [*place, sys.executable, script, *options, "--case", json.dumps(case)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            running[process] = (case, core)
+            running[process] = (case, place)
         for process in [p for p in running if p.poll() is not None]:
-            case, core = running.pop(process)
-            free.append(core)
+            case, place = running.pop(process)
+            free.append(place)
             out, problems = process.communicate()
             if process.returncode:
                 print(f"{case}: failed\n{problems[-2000:]}", flush=True)

@@ -7,7 +7,7 @@ figures is printed at the end.
     python benchmarks/sbibm.py --methods apt --tasks slcp sir --budgets 1000
     python benchmarks/sbibm.py --methods "without stack" --results benchmarks/results/sbibm_ablations.jsonl
     python benchmarks/sbibm.py --methods "apt*" --results benchmarks/results/apt_ablations.jsonl
-    python benchmarks/sbibm.py --together                                 on a GPU, all runs of a task at once
+    python benchmarks/sbibm.py --together --jobs 10                 on a GPU, all runs of ten tasks at once
     python benchmarks/sbibm.py --table --plot docs/sbibm.png
 """
 
@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from apt_variants import Variant, by_name
-from running import run_on_cores
+from running import run_on_accelerator, run_on_cores
 from sbibm_table import TASKS, plot, read, table
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -92,8 +92,11 @@ def problem_of(task: str) -> Any:
     return apt.problems.get("lotka_volterra_ode" if task == "lotka_volterra" else task)
 
 
-def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
-    """A line for each run. Of runs side by side, each took the time that all of them took."""
+def measured(case: Case, *, together: bool = False, sharing: int = 1) -> list[dict[str, Any]]:
+    """A line for each run. Of runs side by side, each took the time that all of them took.
+
+    `sharing`: how many processes, itself counted, share the accelerator.
+    """
     import jax
 
     import aptinfer as apt
@@ -137,6 +140,7 @@ def measured(case: Case, *, together: bool = False) -> list[dict[str, Any]]:
                 "rounds": run.plan.rounds,
                 "weights": [round(w, 3) for k, w in notes.items() if k.startswith("weight_")],
                 "at_once": len(runs) if together else 1,
+                **({"sharing": sharing} if together else {}),
                 "device": jax.devices()[0].device_kind,
                 "versions": {
                     "python": platform.python_version(),
@@ -156,9 +160,11 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", type=int, default=[1000, 10_000])
     parser.add_argument("--observations", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, one core each")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--per-process", type=int, default=5, help="observations; a process compiles once")
-    parser.add_argument("--together", action="store_true", help="in this process, all runs of a task at once")
+    parser.add_argument(
+        "--together", action="store_true", help="on an accelerator, all runs of a task at once"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so many")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / "sbibm.jsonl")
     parser.add_argument("--table", action="store_true", help="only show what there is")
@@ -166,7 +172,8 @@ def main() -> None:
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
-        print("\n".join(json.dumps(line) for line in measured(Case(*json.loads(options.case)))))
+        how: dict[str, Any] = {"together": options.together, "sharing": options.jobs}
+        print("\n".join(json.dumps(line) for line in measured(Case(*json.loads(options.case)), **how)))
         return
     key = ("task", "method", "budget", "seed", "observation")
     done = {tuple(line[k] for k in key) for line in read(options.results)}
@@ -192,13 +199,9 @@ def main() -> None:
     ]
     if options.table:
         pass
-    elif options.together:
-        for case in cases:
-            lines = measured(case, together=True)
-            with options.results.open("a") as file:
-                file.writelines(f"{json.dumps(line)}\n" for line in lines)
     else:
-        run_on_cores(__file__, cases, options.jobs, options.results, options.minutes)
+        run = run_on_accelerator if options.together else run_on_cores
+        run(__file__, cases, options.jobs, options.results, options.minutes)
     print(table(read(options.results)))
     if options.plot:
         plot(read(options.results), options.plot)

@@ -111,8 +111,8 @@ def read(figure: str, *folders: Path) -> list[Line]:
     return [found[key] for key in sorted(found)]
 
 
-def is_done(piece: Piece, lines: Iterable[Line]) -> bool:
-    """Whether every seed of a piece has run to its end, or failed, at this size or a larger one.
+def seeds_left(piece: Piece, lines: Iterable[Line]) -> tuple[int, ...]:
+    """The seeds of a piece that have neither run to their end nor failed, at this size or a larger one.
 
     A larger run that has not ended, but is as far as the piece goes, will do.
     """
@@ -124,7 +124,7 @@ def is_done(piece: Piece, lines: Iterable[Line]) -> bool:
         and line["rounds"] >= piece.rounds
         and (line["ended"] or line["round"] >= piece.rounds)
     }
-    return set(piece.seeds) <= ended
+    return tuple(seed for seed in piece.seeds if seed not in ended)
 
 
 def draws_path(folder: Path, line: Line) -> Path:

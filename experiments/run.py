@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -83,7 +83,7 @@ def run_in_processes(pieces: list[Piece], folder: Path, clock: Clock, places: Se
             paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
             environment = os.environ | {"PYTHONPATH": paths}
             if core is None:
-                environment[lines.SHARING] = str(len(places))
+                environment.setdefault(lines.SHARING, str(len(places)))  # or more, if the user knows of others
             else:
                 command += ["--core", str(core)]
                 environment["JAX_PLATFORMS"] = "cpu"
@@ -161,7 +161,8 @@ def left_to_run(
             pieces = one_seed_each(pieces)
         elif at_once > 1 and not together:
             pieces = [one for piece in pieces for one in ([piece] if piece.wide else one_seed_each([piece]))]
-        left += [piece for piece in pieces if not lines.is_done(piece, known)]
+        seeds = [lines.seeds_left(piece, known) for piece in pieces]
+        left += [replace(piece, seeds=some) for piece, some in zip(pieces, seeds, strict=True) if some]
     return breadth_first(left)
 
 

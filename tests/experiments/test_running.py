@@ -66,13 +66,13 @@ def test_a_piece_that_fails_stops_no_other_and_is_tried_again(tmp_path, monkeypa
 def test_runs_that_were_stopped_are_not_done():
     piece = Piece("made_up", "p", "A", (0, 1), 2, 1000)
     whole = [line("made_up", "A", seed) for seed in (0, 1)]
-    assert lines.is_done(piece, whole)
-    assert not lines.is_done(piece, whole[:1])
-    assert not lines.is_done(piece, [whole[0], whole[1] | {"ended": False, "round": 1}])
-    assert not lines.is_done(piece, [entry | {"rounds": 1} for entry in whole])  # of a quick run
+    assert lines.seeds_left(piece, whole) == ()
+    assert lines.seeds_left(piece, whole[:1]) == (1,)
+    assert lines.seeds_left(piece, [whole[0], whole[1] | {"ended": False, "round": 1}]) == (1,)
+    assert lines.seeds_left(piece, [entry | {"rounds": 1} for entry in whole]) == (0, 1)  # of a quick run
     longer = whole[1] | {"rounds": 5, "ended": False}
-    assert lines.is_done(piece, [whole[0], longer | {"round": 3}])
-    assert not lines.is_done(piece, [whole[0], longer | {"round": 1}])
+    assert lines.seeds_left(piece, [whole[0], longer | {"round": 3}]) == ()
+    assert lines.seeds_left(piece, [whole[0], longer | {"round": 1}]) == (1,)
 
 
 def test_the_later_line_about_the_same_counts(tmp_path):
@@ -123,7 +123,7 @@ def test_lines_of_rounds(tmp_path):
         assert entry["simulations"] == 200 * entry["round"]
         assert entry["metrics"] == {"rows": 200, "last": entry["round"] == 2}
         assert entry["ended"] == (entry["round"] == 2)
-    assert lines.is_done(piece, stored)
+    assert lines.seeds_left(piece, stored) == ()
     draws = lines.find_draws(stored[1], tmp_path)
     assert draws is not None
     assert draws.shape == (2000, 2)
@@ -208,3 +208,11 @@ def test_where_processes_share_an_accelerator_seeds_part_unless_their_networks_a
     assert seeds(accelerated=True, at_once=2) == [(0,), (1,), (0, 1)]
     assert seeds(accelerated=True, at_once=2, together=True) == [(0, 1), (0, 1)]
     assert seeds(accelerated=False, at_once=2) == [(0,), (1,), (0,), (1,)]
+
+
+def test_a_seed_that_is_there_leaves_its_piece(tmp_path, monkeypatch):
+    module = moved_by("nothing")
+    monkeypatch.setattr(run.figures, "module", lambda name: module)
+    lines.append([line("made_up", "A", 1, mmd=0.1)], tmp_path)
+    left = run.left_to_run(["made_up"], Scale(), [tmp_path], accelerated=True)
+    assert [(piece.method, piece.seeds) for piece in left] == [("A", (0,)), ("B", (0, 1))]
