@@ -50,6 +50,8 @@ class TestFinding:
         order = np.array([3, 6, 0, 5, 4, 1, 7, 2])
         blocks = self.found(x.reshape(ROWS, 8)[:, order])
         assert blocks is not None
+        assert blocks[0, 0] < blocks[0, 1]  # an order that more rows will not change
+        assert (np.diff(blocks.min(axis=1)) > 0).all()
         assert {frozenset(order[block]) for block in blocks} == {
             frozenset(pair) for pair in ((0, 1), (2, 3), (4, 5), (6, 7))
         }

@@ -73,7 +73,7 @@ def _exchangeable(asked: np.ndarray, blocks: np.ndarray, rng: np.random.Generato
 
 
 def _put_in_order(asked: np.ndarray, scores: np.ndarray, size: int) -> np.ndarray | None:
-    """Blocks of entries in any order: (times, size)."""
+    """Blocks of entries in any order, (times, size); the same ones always stand in the same order."""
     entries = scores.shape[1]
     unlike = np.zeros((entries, entries))
     for power in (scores, scores**2):
@@ -85,7 +85,9 @@ def _put_in_order(asked: np.ndarray, scores: np.ndarray, size: int) -> np.ndarra
     if any(len(same) != entries // size for same in places):
         return None
     first, *others = places
-    return np.column_stack([first, *(_partners(asked, scores, first, other) for other in others)])
+    blocks = np.column_stack([first, *(_partners(asked, scores, first, other) for other in others)])
+    blocks = blocks[np.argsort(blocks.min(axis=1))]
+    return blocks[:, np.argsort(blocks[0])]
 
 
 def _differences(a: np.ndarray) -> np.ndarray:
