@@ -31,6 +31,7 @@ MOST_ROWS = 500  # that are looked at
 MOST_SEARCHED = 64  # entries that are put in order
 SHUFFLES = 30
 CLEARLY = 3.0  # standard deviations above shuffles at which blocks are not exchangeable
+FIRST, FAR = 3, 3.0  # so many times as unlike as any of the first shuffles: it takes no more of them to tell
 
 
 def measurements(theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
@@ -68,8 +69,12 @@ def _exchangeable(asked: np.ndarray, blocks: np.ndarray, rng: np.random.Generato
     def apart(powers: np.ndarray) -> float:
         return float(np.sum(np.einsum("rf,rtph->tfph", asked, powers, optimize=True) ** 2 / chance))
 
-    shuffled = [apart(powers[row, rng.permuted(order, axis=1)]) for _ in range(SHUFFLES)]
-    return bool(apart(powers) <= np.mean(shuffled) + CLEARLY * np.std(shuffled))
+    found, shuffled = apart(powers), []
+    for _ in range(SHUFFLES):
+        shuffled.append(apart(powers[row, rng.permuted(order, axis=1)]))
+        if len(shuffled) == FIRST and found > FAR * max(shuffled):  # as of nearly all others
+            return False
+    return bool(found <= np.mean(shuffled) + CLEARLY * np.std(shuffled))
 
 
 def _put_in_order(asked: np.ndarray, scores: np.ndarray, size: int) -> np.ndarray | None:
