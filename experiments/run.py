@@ -83,7 +83,7 @@ def run_in_processes(pieces: list[Piece], folder: Path, clock: Clock, places: Se
             paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
             environment = os.environ | {"PYTHONPATH": paths}
             if core is None:
-                environment.setdefault(lines.SHARING, str(len(places)))  # or more, if the user knows of others
+                environment.setdefault(lines.SHARING, str(len(places)))  # the user may know of others
             else:
                 command += ["--core", str(core)]
                 environment["JAX_PLATFORMS"] = "cpu"
