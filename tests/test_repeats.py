@@ -61,6 +61,18 @@ class TestFinding:
         x = THETA[:, :1] + rng().standard_normal((ROWS, 5))
         np.testing.assert_array_equal(self.found(x), np.arange(5)[:, None])
 
+    def test_numbers_with_a_partner_are_measured_in_pairs(self):
+        noise = np.repeat(rng().standard_normal((ROWS, 4, 1)), 2, axis=-1)
+        x = THETA[:, :1, None] + noise + 0.5 * np.random.default_rng(1).standard_normal(noise.shape)
+        np.testing.assert_array_equal(self.found(x.reshape(ROWS, 8)), np.arange(8).reshape(4, 2))
+
+    def test_neighbours_in_a_series_are_no_repetition(self):
+        series = rng().standard_normal((ROWS, 12))
+        for i in range(1, 12):
+            series[:, i] = 0.8 * series[:, i - 1] + 0.6 * series[:, i]
+        blocks = self.found(THETA[:, :1] + series)
+        assert blocks is None or len(blocks) == 2  # its halves nearly are
+
     def test_what_says_other_things_of_theta_is_one_measurement(self):
         assert self.found(THETA + rng().standard_normal((ROWS, 3))) is None
         trend = THETA[:, :1] * np.linspace(0.5, 1.5, 6) + 0.5 * rng().standard_normal((ROWS, 6))

@@ -4,10 +4,11 @@ Who measures the same thing four times gets four times as much to learn from, if
 It is found in simulations. If x is made of blocks that are exchangeable given theta, each with p numbers,
 rows stay as likely when their blocks change places. So the sizes of
 
-    mean_r g(theta_r) (h(u_r,t,p) - mean_t h(u_r,t,p)),     g: 1, coordinates and their squares;  h: u, u^2
+    mean_r g(theta_r) h(u_rtp) - mean_t,        g: 1, coordinates and their squares;  h: u, u^2
+    mean_r h(u_rtp) h'(u_rsq) - mean_{t,s},     over t = s and over t != s
 
-over blocks t and places p, with normal scores u, are those of rows whose blocks were shuffled, each by
-itself.
+over blocks t and s and places p and q, with normal scores u, are those of rows whose blocks were shuffled,
+each by itself. By the second a series is known, whose neighbours are more alike than others.
 
 Blocks may stand one after another, or their first numbers first, then their second ones. In any other order
 entries of one place are recognised by their relation to theta, and those of one block by depending on
@@ -61,20 +62,39 @@ def measurements(theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> 
 def _exchangeable(asked: np.ndarray, blocks: np.ndarray, rng: np.random.Generator) -> bool:
     """Whether blocks (rows, times, size) are hardly more unlike than they are when shuffled."""
     rows, times, _ = blocks.shape
-    powers = np.stack([blocks, blocks**2], axis=-1)
-    powers -= powers.mean(axis=1, keepdims=True)
-    chance = np.einsum("rf,rtph->fph", asked**2, powers**2, optimize=True) + 1e-300
+    powers = np.concatenate([blocks, blocks**2], axis=-1)
+    powers = (powers - powers.mean(axis=(0, 1))) / (powers.std(axis=(0, 1)) + 1e-300)
     row, order = np.arange(rows)[:, None], np.tile(np.arange(times), (rows, 1))
 
-    def apart(powers: np.ndarray) -> float:
-        return float(np.sum(np.einsum("rf,rtph->tfph", asked, powers, optimize=True) ** 2 / chance))
+    def apart(powers: np.ndarray) -> np.ndarray:
+        return np.array([_unlike(asked, powers), _unlike_pairs(powers)])
 
     found, shuffled = apart(powers), []
     for _ in range(SHUFFLES):
         shuffled.append(apart(powers[row, rng.permuted(order, axis=1)]))
-        if len(shuffled) == FIRST and found > FAR * max(shuffled):  # as of nearly all others
+        if (
+            len(shuffled) == FIRST and (found > FAR * np.max(shuffled, axis=0)).any()
+        ):  # as of nearly all others
             return False
-    return bool(found <= np.mean(shuffled) + CLEARLY * np.std(shuffled))
+    return bool((found <= np.mean(shuffled, axis=0) + CLEARLY * np.std(shuffled, axis=0)).all())
+
+
+def _unlike(asked: np.ndarray, powers: np.ndarray) -> float:
+    """How much blocks differ in their relation to theta."""
+    powers = powers - powers.mean(axis=1, keepdims=True)
+    chance = np.einsum("rf,rtp->fp", asked**2, powers**2, optimize=True) + 1e-300
+    return float(np.sum(np.einsum("rf,rtp->tfp", asked, powers, optimize=True) ** 2 / chance))
+
+
+def _unlike_pairs(powers: np.ndarray) -> float:
+    """How much pairs of blocks differ in their relation to each other, and blocks within themselves."""
+    rows, times, size = powers.shape
+    if times > 2:  # what all share is noise here; of two, it is all that can be compared
+        powers = powers - powers.mean(axis=1, keepdims=True)
+    flat = powers.reshape(rows, times * size)
+    products = (flat.T @ flat).reshape(times, size, times, size).swapaxes(1, 2) / rows
+    own = np.eye(times, dtype=bool)
+    return float(sum(np.sum((some - some.mean(axis=0)) ** 2) for some in (products[own], products[~own])))
 
 
 def _put_in_order(asked: np.ndarray, scores: np.ndarray, size: int) -> np.ndarray | None:
