@@ -185,6 +185,29 @@ def test_a_likelihood_of_repeated_measurements_meets_the_exact_posterior():
     assert (np.abs(np.log(draws.std(axis=0) / spread)) < 0.2).all()
 
 
+@pytest.mark.parametrize(
+    ("carry", "kind"), [(0.0, "SampledPosterior"), (0.95, "DirectPosterior")], ids=["set", "series"]
+)
+def test_a_budget_tells_a_set_from_a_series(carry, kind, monkeypatch):
+    @apt.BatchSimulator
+    def rows_of_ten(rng, theta):
+        x = rng.standard_normal((len(theta), 10))
+        for i in range(1, 10):
+            x[:, i] = carry * x[:, i - 1] + np.sqrt(1 - carry**2) * x[:, i]
+        return (theta[:, :1] + np.exp(theta[:, 1:]) * x)[..., None]
+
+    small = lambda columns, several: (apt.Family(apt.Repeated(apt.MDN(1), columns.times)),)  # noqa: E731
+    monkeypatch.setattr("aptinfer.methods.snl.default_families", small)
+    quick = apt.Trainer(batch=50, epochs=2)
+    method = apt.Recipe(
+        apt.SNL(estimator=Stack(), repeats=True, screen=True, embedding=apt.Flatten(), trainer=quick),
+        apt.APT(estimator=apt.MDN(1), trainer=quick),
+    )
+    prior, x_o = apt.gaussian(np.zeros(2), np.eye(2)), np.full((10, 1), 0.5)
+    run = apt.infer(rows_of_ten, prior, x_o, method=method, budget=300, progress=False)
+    assert type(run.posterior).__name__ == kind
+
+
 @pytest.mark.slow
 def test_the_default_stack_finds_them_and_goes_on_where_it_was_stopped(tmp_path):
     prior = apt.gaussian(np.zeros(2), 0.5**2 * np.eye(2))

@@ -3,11 +3,14 @@
 Where a density of x is within reach, likelihoods of several kinds are stacked (`SNL`): they learn from every
 row of every round alike, and simple data get simple models. Where it is not, as for images, long series, data
 with missing entries or numbers that repeat, the posterior is learned itself (`APT`). The shape of x decides
-between the two, and then the first round's data. `docs/recipe.md` has what was measured.
+between the two, and then the first round's data: they tell a set of measurements from a series, too.
+`docs/recipe.md` has what was measured.
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.columns import MOST, NoDensityError
@@ -37,7 +40,7 @@ class Recipe:
     """The method of `apt.infer(..., budget=N)`: stacked likelihoods where x has a density, APT elsewhere.
 
     Args:
-        likelihood: for vectors of up to 256 numbers that have a density.
+        likelihood: for vectors and sets of up to 256 numbers that have a density.
         posterior: for everything else, in the same space.
     """
 
@@ -91,12 +94,18 @@ class Recipe:
 
     def learn(self, task: Task, memory: Memory | None) -> Learned:
         if memory is None:
-            memory = Memory(len(task.event) == 1 and task.event[0] <= MOST and not task.missing, None)
             try:
-                return self._learned(task, memory)
+                return self._learned(task, Memory(self._has_density(task), None))
             except NoDensityError:
                 memory = Memory(False, None)
         return self._learned(task, memory)
+
+    def _has_density(self, task: Task) -> bool:
+        """Whether x is a vector, or a set: rows that may change places, as those of a series may not."""
+        if task.missing or np.prod(task.event) > MOST:
+            return False
+        is_vector, may_be_set = (len(task.event) == axes for axes in (1, 2))
+        return is_vector or (may_be_set and self.likelihood.measurements_in(task) % task.event[0] == 0)
 
     def _learned(self, task: Task, memory: Memory) -> Learned:
         method = self.likelihood if memory.of_likelihood else self.posterior

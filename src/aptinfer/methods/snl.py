@@ -224,18 +224,21 @@ class SNL:
         columns(task.observation)
         return memory._replace(columns=columns, model=self._new(task, columns))
 
+    def measurements_in(self, task: Task) -> int:
+        """How many measurements of the same x is, as far as the rows so far can tell."""
+        return self._columns(task).times if self.repeats else 1
+
     def _columns(self, task: Task) -> Columns:
         rows = task.simulations
         values, x = np.asarray(rows.value[rows.done], np.float64), rows.x[rows.done]
         screening, ordering = (task.for_weights.child(0, branch).generator() for branch in (3, 4))
-        return fit_columns(
-            x,
-            "SNL",
-            informative(values, x.reshape(len(x), -1).astype(np.float64), screening) if self.screen else None,
-            bits=self._chosen_here,
-            repeats=partial(measurements, values, rng=ordering) if self.repeats else None,
-            observation=task.observation,
-        )
+        repeats = partial(measurements, values, rng=ordering) if self.repeats else None
+        flat, kept = x.reshape(len(x), -1).astype(np.float64), None
+        # Of measurements of the same, all have something to say or none.
+        if self.screen and (repeats is None or repeats(flat) is None):
+            kept = informative(values, flat, screening)
+        settings = {"bits": self._chosen_here, "repeats": repeats, "observation": task.observation}
+        return fit_columns(x, "SNL", kept, **settings)
 
     def _nearby(self, task: Task, draws: np.ndarray | None) -> tuple[Nearby | None, np.ndarray | None]:
         """Where the last round's posterior has its draws, and which rows are there to be learned from."""
