@@ -72,10 +72,8 @@ def _exchangeable(asked: np.ndarray, blocks: np.ndarray, rng: np.random.Generato
     found, shuffled = apart(powers), []
     for _ in range(SHUFFLES):
         shuffled.append(apart(powers[row, rng.permuted(order, axis=1)]))
-        if (
-            len(shuffled) == FIRST and (found > FAR * np.max(shuffled, axis=0)).any()
-        ):  # as of nearly all others
-            return False
+        if len(shuffled) == FIRST and (found > FAR * np.max(shuffled, axis=0)).any():
+            return False  # which is how it ends for nearly all that are not
     return bool((found <= np.mean(shuffled, axis=0) + CLEARLY * np.std(shuffled, axis=0)).all())
 
 
