@@ -93,6 +93,7 @@ def variants() -> dict[str, dict[str, Variant]]:
             "mixture network, closed form": changed(estimator=apt.MDN(8)),
             "mixture network, atomic": changed(estimator=apt.MDN(8), loss=apt.Atomic()),
             "3 conditional components": changed(estimator=apt.AutoregressiveMixture(3)),
+            "stack of four kinds": changed(estimator=apt.Stack()),
         },
         "ensemble": {
             "ensemble of 3": changed(estimator=apt.Ensemble(mixture, 3)),

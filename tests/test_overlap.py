@@ -88,6 +88,7 @@ METHODS = {
     "uncertain": apt.SNPEB(
         estimator=apt.MDN(1), embedding=apt.MLP((6,)), trainer=TRAINER, uncertainty=apt.WeightUncertainty()
     ),
+    "stack": apt.APT(estimator=apt.Stack((apt.MDN(1), apt.MDN(2))), embedding=apt.MLP((6,)), trainer=TRAINER),
     "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(1), 2), embedding=apt.MLP((6,)), trainer=TRAINER),
 }
 

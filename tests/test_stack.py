@@ -70,8 +70,6 @@ def test_a_stack_of_what_is_no_estimator_is_refused():
         apt.Stack((3,))
     with pytest.raises(ValueError, match="must not be empty"):
         apt.Stack(())
-    with pytest.raises(TypeError, match=r"a Stack belongs to apt.SNL\(\)"):
-        apt.APT(estimator=apt.Stack())
 
 
 def test_natural_coordinates_are_uniform_where_the_prior_is():

@@ -189,16 +189,8 @@ class Epoch(NamedTuple):
 
     def part(self, i, sums, weights, rest, rows: TrainingRows, x=None):
         """The sum of losses and the number of rows, with those of part number `i` of a validation added."""
-        n, atoms = rows.n_validation, self.loss.atoms
-        position = i * self.trainer.batch + jnp.arange(self.trainer.batch)
-        candidates = (position[:, None] + jnp.arange(atoms)[None, :]) % n
-        index = rows.validation[position % n]
-        batch = rows.batch(index, rows.validation[candidates], x)
-        # Where there are more atoms than validation rows, none is offered twice.
-        offered = jnp.where(jnp.arange(atoms)[None, :] < n, batch.log_prior, jnp.inf)
-        batch = batch._replace(log_prior=offered, position=position)
-        losses = self.loss(eqx.combine(self.layout.arrays(weights), rest), batch)
-        counted = (position < n) & rows.done[index]
+        estimator = eqx.combine(self.layout.arrays(weights), rest)
+        losses, counted = held_back_losses(self.loss, estimator, rows, i, self.trainer.batch, x)
         losses = jnp.where(counted, losses, 0.0)
         return sums[0] + jnp.sum(losses), sums[1] + jnp.sum(counted, dtype=jnp.int32)
 
@@ -219,6 +211,19 @@ class Carry(NamedTuple):
     def of(cls, state: State) -> "Carry":
         nothing = jnp.zeros_like(state.best_loss)
         return cls(state.weights, state.average, state.moments, state.skipped, nothing)
+
+
+def held_back_losses(loss: Loss, estimator, rows: TrainingRows, i, size: int, x=None):
+    """Losses of part number `i`, of `size` rows, of a validation, and which of them count."""
+    n, atoms = rows.n_validation, loss.atoms
+    position = i * size + jnp.arange(size)
+    candidates = (position[:, None] + jnp.arange(atoms)[None, :]) % n
+    index = rows.validation[position % n]
+    batch = rows.batch(index, rows.validation[candidates], x)
+    # Where there are more atoms than validation rows, none is offered twice.
+    offered = jnp.where(jnp.arange(atoms)[None, :] < n, batch.log_prior, jnp.inf)
+    batch = batch._replace(log_prior=offered, position=position)
+    return loss(estimator, batch), (position < n) & rows.done[index]
 
 
 def no_losses() -> tuple[Float[Array, ""], Int[Array, ""]]:

@@ -34,6 +34,7 @@ METHODS = {
 VARIANTS = {
     "atomic": apt.APT(loss=apt.Atomic(5), estimator=apt.NSF(layers=1), **COMMON),
     "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(2), 2), embedding=apt.Flatten(), trainer=TRAINER),
+    "stack": apt.APT(estimator=apt.Stack((apt.MDN(1), apt.MDN(2))), **COMMON),
     "uncertain": apt.SNPEB(estimator=apt.MDN(1), **COMMON, uncertainty=apt.WeightUncertainty()),
     "tempered": apt.APT(apt.Atomic(5), apt.MDN(2), **COMMON, proposal=apt.Tempered()),
     "SNL, chains": apt.SNL(estimator=apt.MDN(2), trainer=TRAINER),

@@ -240,6 +240,7 @@ METHODS = {
     "atomic nsf": apt.APT(estimator=apt.NSF(layers=2)),
     "combined": apt.APT(loss=apt.Combined()),
     "ensemble": apt.APT(estimator=apt.Ensemble(apt.MDN(4), 3)),
+    "stack": apt.APT(estimator=apt.Stack()),
     "defaults": apt.APT(),
     "snpe-a": apt.SNPEA(estimator=apt.MDN(4)),
     "snpe-b": apt.SNPEB(estimator=apt.MDN(4)),

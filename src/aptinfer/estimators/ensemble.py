@@ -12,6 +12,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
 from aptinfer.checks import no_class, positive_int, suggests_keywords
+from aptinfer.estimators.density import DensityEstimator
 from aptinfer.estimators.embeddings import Embedded, build_embedding
 from aptinfer.keys import Key, as_jax
 
@@ -85,12 +86,12 @@ def _builder(
 _remembered = functools.lru_cache(maxsize=64)(_builder)
 
 
-def as_members(estimator: Embedded):
+def as_members(estimator: DensityEstimator):
     """(arrays with a member axis, the rest): what a `vmap` over members takes. The first are learned."""
     return eqx.partition(estimator, eqx.is_inexact_array)
 
 
-def each_member(estimator: Embedded, function: Callable[[Embedded], Any]) -> Any:
+def each_member(estimator: DensityEstimator, function: Callable[[Any], Any]) -> Any:
     """What `function` says of every member, along a first axis; in compiled programs."""
     weights, rest = as_members(estimator)
     return jax.vmap(lambda weights: function(eqx.combine(weights, rest)))(weights)
@@ -101,11 +102,11 @@ def mean_of_densities(log_q: Array) -> Array:
     return logsumexp(log_q, axis=0) - np.float32(np.log(log_q.shape[0]))
 
 
-def count_members(estimator: Embedded) -> int:
+def count_members(estimator: DensityEstimator) -> int:
     return jax.tree.leaves(as_members(estimator)[0])[0].shape[0]
 
 
-def member(estimator: Embedded, number: int) -> Embedded:
+def member(estimator: DensityEstimator, number: int) -> Any:
     """One member on its own."""
     weights, rest = as_members(estimator)
     return eqx.combine(jax.tree.map(lambda a: a[number], weights), rest)

@@ -12,15 +12,29 @@ keep a little of every family, and a tenth of a density that knows nothing of a 
 likelihood, so that the posterior gets tails that no good family has.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
 from scipy.special import softmax
 
 from aptinfer.checks import suggests_keywords
+from aptinfer.estimators.autoregressive import AutoregressiveMixture
+from aptinfer.estimators.density import Density, DensityEstimator
+from aptinfer.estimators.embeddings import Embedded, Flatten
+from aptinfer.estimators.ensemble import build_members, count_members
+from aptinfer.estimators.flows import NSF
+from aptinfer.estimators.mdn import MDN
+from aptinfer.keys import Key
 
 BOOTSTRAPS = 1000
+LEAST = 1e-30  # weight of a family that has none, for its logarithm to be finite
+_FAMILY = 4  # branch of a key for the families of a stack
 
 
 class Family(NamedTuple):
@@ -37,7 +51,8 @@ class Stack:
 
     Args:
         families: estimators, such as `MDN(1)` or an `Ensemble`, or pairs `Family(estimator, embedding)`.
-            None: from signal plus Gaussian noise to mixtures, as the data allow.
+            None: for likelihoods, from signal plus Gaussian noise to mixtures, as the data allow; for
+            posteriors, from one Gaussian to a spline flow.
     """
 
     families: tuple[Any, ...] | None = None
@@ -66,6 +81,62 @@ def families_of(estimator: Any) -> tuple[Family, ...]:
     families = estimator.families if isinstance(estimator, Stack) else (Family(estimator),)
     assert families is not None
     return families
+
+
+class StackedDensity(Density):
+    """sum_k w_k q_k at one condition."""
+
+    parts: tuple[Density, ...]
+    log_weights: Float[Array, " families"]
+
+    def log_prob(self, value):
+        return logsumexp(self.log_weights + jnp.stack([q.log_prob(value) for q in self.parts]))
+
+    def sample(self, key):
+        which, *keys = jax.random.split(key, 1 + len(self.parts))
+        draws = jnp.stack([q.sample(k) for q, k in zip(self.parts, keys, strict=True)])
+        return draws[jax.random.categorical(which, self.log_weights)]
+
+
+class Stacked(DensityEstimator):
+    """Trained families and their weights; all arrays have a leading member axis, as those of an ensemble."""
+
+    families: tuple[Embedded, ...]
+    log_weights: Float[Array, "members families"]
+
+    def __call__(self, condition):
+        return StackedDensity(tuple(family(condition) for family in self.families), self.log_weights)
+
+    @property
+    def embedding(self):
+        """Of the first family: whether entries of x may be missing is the same for all."""
+        return self.families[0].embedding
+
+    @classmethod
+    def of(cls, families: Sequence[Embedded], weights: np.ndarray) -> "Stacked":
+        log_weights = np.log(np.maximum(weights, LEAST)).astype(np.float32)
+        return cls(tuple(families), jnp.asarray(np.tile(log_weights, (count_members(families[0]), 1))))
+
+
+def default_posteriors(event: tuple[int, ...]) -> tuple[Family, ...]:
+    """From one Gaussian to a spline flow. Where x is a vector, the first is linear in it."""
+    linear = Flatten() if len(event) == 1 else None
+    return Family(MDN(1), linear), Family(MDN(8)), Family(AutoregressiveMixture()), Family(NSF())
+
+
+def build_families(
+    key: Key, families: Sequence[Family], dim: int, event: tuple[int, ...], *, missing: bool = False
+) -> tuple[Embedded, ...]:
+    """Each with random weights of its own."""
+    return tuple(
+        build_members(of_family(key, k), *family, dim, event, missing=missing)
+        for k, family in enumerate(families)
+    )
+
+
+def of_family(key: Key, k: int) -> Key:
+    """The first has the key that it would have alone."""
+    return key.child(_FAMILY, k) if k else key
 
 
 def stacking_weights(log_q: np.ndarray) -> np.ndarray:

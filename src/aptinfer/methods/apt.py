@@ -16,6 +16,7 @@ from aptinfer.methods.learning import (
     Network,
     Task,
     check_choices,
+    check_members,
     direct,
     train_network,
     with_defaults,
@@ -46,7 +47,8 @@ class APT:
     Args:
         loss: `Atomic()`, `Combined()`, `MixtureProposal()` or `GaussianProposal()`. None: the closed
             form for a mixture density network, atomic for everything else.
-        estimator: settings of the density, such as `MDN()`, `MAF()`, `NSF()` or an `Ensemble`.
+        estimator: settings of the density, such as `MDN()`, `MAF()`, `NSF()`, an `Ensemble`, or a `Stack` of
+            several kinds.
         embedding: settings such as `MLP()`, `GRU()`, `CNN()` or `DeepSet()`, or any `eqx.Module` that maps x
             to a vector. None: chosen from the shape of x.
         space: coordinates to learn in, `Latent()` or `Theta()`.
@@ -67,7 +69,8 @@ class APT:
     embeds_x = True
 
     def __post_init__(self):
-        check_choices(self)
+        check_choices(self, stack=True)
+        check_members(self)
         object.__setattr__(self, "proposal", as_choice(self.proposal))
         if self.loss is not None and not isinstance(self.loss, Atomic | ClosedForm):
             raise TypeError(
@@ -153,7 +156,8 @@ class NPE:
     embeds_x = True
 
     def __post_init__(self):
-        check_choices(self)
+        check_choices(self, stack=True)
+        check_members(self)
 
     def settled(self, frame: Frame) -> "NPE":
         del frame

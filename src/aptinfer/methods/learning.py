@@ -17,7 +17,7 @@ build the network once, train on all rows. `fit` is the last of these steps alon
 what.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -34,10 +34,17 @@ from aptinfer.estimators.embeddings import Embedded, EmbeddingSpec, build_embedd
 from aptinfer.estimators.ensemble import build_members, split_ensemble
 from aptinfer.estimators.mog import Ratio
 from aptinfer.estimators.ratio import RatioNetwork
-from aptinfer.estimators.stack import Stack
+from aptinfer.estimators.stack import (
+    Stack,
+    Stacked,
+    build_families,
+    default_posteriors,
+    families_of,
+)
 from aptinfer.estimators.velocity import VelocityNetwork
 from aptinfer.keys import Key, as_jax
 from aptinfer.methods.losses import Atomic, Loss
+from aptinfer.methods.stacked import with_others
 from aptinfer.posteriors import DirectPosterior
 from aptinfer.protocols import Proposal, Simulations
 from aptinfer.rows import training_rows
@@ -119,9 +126,12 @@ class Rehearsed(Exception):  # noqa: N818
 
 
 class Network(NamedTuple):
-    """A trained network and the scaling of x that it was trained with, fixed after the first round."""
+    """A trained network and the scaling of x that it was trained with, fixed after the first round.
 
-    estimator: Embedded
+    `estimator` is an `Embedded`, or a `Stacked` of them where the method takes a stack.
+    """
+
+    estimator: Any
     scaling: Scaling
 
 
@@ -146,24 +156,28 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False, s
     name = type(method).__name__
     for part in ("estimator", "embedding"):
         no_class(f"{name} {part}", getattr(method, part))
-    single, _ = split_ensemble(method.estimator)
     if isinstance(method.estimator, Stack) and not stack:
-        raise TypeError(f"{name} estimator must be a single density: a Stack belongs to apt.SNL().")
-    if method.estimator is not None and not (hasattr(single, "build") or isinstance(single, Stack)):
         raise TypeError(
-            f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
-            f"apt.Ensemble(...); got {method.estimator!r}."
+            f"{name} estimator must be a single density: a Stack belongs to apt.APT(), apt.NPE() or "
+            f"apt.SNL()."
         )
-    if isinstance(single, RatioNetwork) and not ratio:
-        raise TypeError(
-            f"{name} estimator must be a density, and {single!r} is a ratio: it belongs to apt.SNRE(). Use "
-            f"settings such as apt.MDN() or apt.MAF()."
-        )
-    if isinstance(single, VelocityNetwork) and not velocity:
-        raise ValueError(
-            f"{name} trains a density, and that of VelocityNetwork takes a hundred evaluations of it: "
-            f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as apt.NSF()."
-        )
+    for single in _singles(method.estimator):
+        if not hasattr(single, "build"):
+            raise TypeError(
+                f"{name} estimator must be settings such as apt.MDN(), apt.MAF(), apt.NSF() or "
+                f"apt.Ensemble(...); got {method.estimator!r}."
+            )
+        if isinstance(single, RatioNetwork) and not ratio:
+            raise TypeError(
+                f"{name} estimator must be a density, and {single!r} is a ratio: it belongs to apt.SNRE(). "
+                f"Use settings such as apt.MDN() or apt.MAF()."
+            )
+        if isinstance(single, VelocityNetwork) and not velocity:
+            raise ValueError(
+                f"{name} trains a density, and that of VelocityNetwork takes a hundred evaluations of it: "
+                f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as "
+                f"apt.NSF()."
+            )
     if method.embedding is not None and not (
         isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)
     ):
@@ -174,6 +188,26 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False, s
     check_space(method)
     if not isinstance(method.trainer, Trainer):
         raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
+
+
+def _singles(estimator: Any) -> list[Any]:
+    """The settings of what is trained: of the families of a stack, of an ensemble's members."""
+    if estimator is None or (isinstance(estimator, Stack) and estimator.families is None):
+        return []
+    return [split_ensemble(family.estimator)[0] for family in families_of(estimator)]
+
+
+def check_members(method: Any) -> None:
+    """Refuse a stack of posteriors whose families are ensembles of different sizes."""
+    estimator = method.estimator
+    if not isinstance(estimator, Stack) or estimator.families is None:
+        return
+    sizes = {split_ensemble(family.estimator)[1] for family in families_of(estimator)}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{type(method).__name__} estimator: the families of a Stack of posteriors must all be ensembles "
+            f"of one size, or all single; got {sorted(sizes)} members."
+        )
 
 
 def with_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> Any:
@@ -238,14 +272,14 @@ def fit(
     task: Task,
     trainer: Trainer,
     loss: Loss,
-    estimator: Embedded,
+    estimator: Any,
     rows: Simulations,
     log_prior: np.ndarray | None = None,
     *,
     ratios: Ratio | None = None,
     weights: np.ndarray | None = None,
     teaching: np.ndarray | None = None,
-) -> tuple[Embedded, History]:
+) -> tuple[Any, History]:
     """Train an estimator of `rows.value` given `rows.x`, whatever stands there: the roles may be swapped.
 
     `log_prior` is the prior's at each value; None where a loss does not look at it. `teaching` says which
@@ -257,8 +291,9 @@ def fit(
     trainer = fitting(trainer, rows)
     if teaching is not None:
         rows = rows._replace(done=rows.done & teaching)
-    if _alike(task.head_start, estimator):
-        estimator = task.head_start
+    first = estimator.families[0] if isinstance(estimator, Stacked) else estimator
+    if _alike(task.head_start, first):
+        first = task.head_start
     data = training_rows(
         rows,
         np.zeros(len(rows.value)) if log_prior is None else log_prior,
@@ -273,12 +308,16 @@ def fit(
     if isinstance(loss, Atomic):
         assert loss.atoms is not None
         loss = replace(loss, atoms=min(loss.atoms, trainer.batch))
-    trained, history = trainer(
-        task.for_training, estimator, loss, data, task.listen, number=task.number, last=task.last
-    )
+
+    def train(key: Key, estimator: Embedded, **listen: Any) -> tuple[Embedded, History]:
+        return trainer(key, estimator, loss, data, **listen, number=task.number, last=task.last)
+
+    trained = train(task.for_training, first, listen=task.listen)
     if task.ended is not None:
-        raise Rehearsed(trained)
-    return trained, history
+        raise Rehearsed(trained[0])
+    if isinstance(estimator, Stacked):
+        return with_others(trained, estimator, train, task.for_training, loss, data, trainer.batch)
+    return trained
 
 
 def _alike(one: Any, two: Any) -> bool:
@@ -292,11 +331,16 @@ def new_network(task: Task, method: Any) -> Network:
     return Network(new_weights(task, method), fit_scaling(task.simulations.x, task.simulations.done))
 
 
-def new_weights(task: Task, method: Any) -> Embedded:
+def new_weights(task: Task, method: Any) -> Embedded | Stacked:
     """Embedding and density with the random weights that belong to this round."""
     key = task.for_weights.child(task.number) if task.number else task.for_weights
-    dim, settings = task.frame.prior.dim, (method.estimator, method.embedding)
-    return build_members(key, *settings, dim, task.event, missing=task.missing)
+    dim, estimator = task.frame.prior.dim, method.estimator
+    if not isinstance(estimator, Stack):
+        return build_members(key, estimator, method.embedding, dim, task.event, missing=task.missing)
+    families = default_posteriors(task.event) if estimator.families is None else families_of(estimator)
+    families = [f if f.embedding is not None else f._replace(embedding=method.embedding) for f in families]
+    built = build_families(key, families, dim, task.event, missing=task.missing)
+    return Stacked.of(built, np.full(len(built), 1 / len(built)))
 
 
 def fitting(trainer: Trainer, simulations: Simulations) -> Trainer:
@@ -322,8 +366,15 @@ def direct(task: Task, network: Network, history: History, memory: Any = None) -
 
 def notes_on(posterior: DirectPosterior) -> dict[str, float]:
     """Numbers worth watching from round to round."""
-    value = posterior.raw_values(4096)
+    value, weights = posterior.raw_values(4096), {}
+    if isinstance(posterior.estimator, Stacked):
+        weights = notes_of_weights(np.exp(posterior.estimator.log_weights[0]))
     if posterior.frame.always_inside:
-        return {"share_far": float((np.abs(value) > FAR).any(axis=1).mean())}
+        return {"share_far": float((np.abs(value) > FAR).any(axis=1).mean()), **weights}
     inside = posterior.frame.prior.contains(posterior.frame.to_theta(value))
-    return {"acceptance": float(inside.mean())}
+    return {"acceptance": float(inside.mean()), **weights}
+
+
+def notes_of_weights(weights: Iterable[float]) -> dict[str, float]:
+    """Of the families of a stack."""
+    return {f"weight_{k}": float(weight) for k, weight in enumerate(weights, 1)}

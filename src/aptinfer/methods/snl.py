@@ -34,8 +34,15 @@ from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.natural import Natural
 from aptinfer.estimators.repeated import Repeated
 from aptinfer.estimators.shifted import Shifted
-from aptinfer.estimators.stack import Family, Stack, families_of, stacking_weights
-from aptinfer.methods.learning import Learned, Task, check_choices, fit
+from aptinfer.estimators.stack import (
+    Family,
+    Stack,
+    build_families,
+    families_of,
+    of_family,
+    stacking_weights,
+)
+from aptinfer.methods.learning import Learned, Task, check_choices, fit, notes_of_weights
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.methods.nearby import Nearby
 from aptinfer.methods.sampling import check_prior, proposed, sampled
@@ -55,7 +62,6 @@ ENOUGH = 30  # held-back rows of proposals for families to be weighted by them
 LEAST_NEAR = 50  # rows, with a tenth as many held back, for others to be left out
 LEAST = np.float32(np.log(1e-3))  # of a family's log weight, for it to count
 BLOCK = 256  # rows that are evaluated at once
-_FAMILY = 4  # branch of a key for the families of a stack
 
 
 class NeuralLikelihood(eqx.Module):
@@ -201,7 +207,7 @@ class SNL:
             task.frame, columns, model, self.sampler, task.observation, task.event, start=state
         )
         learned = sampled(task, posterior, fits[int(weights.argmax())][1], memory=None)
-        notes = {f"weight_{k + 1}": float(w) for k, w in enumerate(weights)} if len(fits) > 1 else {}
+        notes = notes_of_weights(weights) if len(fits) > 1 else {}
         draws = posterior.first_draws
         memory = Memory(columns, model, draws.state, None if self.local is None else draws.values)
         return learned._replace(memory=memory, notes={**learned.notes, **notes})
@@ -260,16 +266,8 @@ class SNL:
         chosen = self._chosen_here
         families = default_families(columns, several=several) if chosen else families_of(self.estimator)
         key = task.for_weights.child(task.number) if task.number else task.for_weights
-        built = tuple(
-            build_members(
-                key.child(_FAMILY, k) if k else key,
-                family.estimator,
-                self._embedding(task, family.embedding),
-                columns.size,
-                (task.frame.prior.dim,),
-            )
-            for k, family in enumerate(families)
-        )
+        families = [f._replace(embedding=self._embedding(task, f.embedding)) for f in families]
+        built = build_families(key, families, columns.size, (task.frame.prior.dim,))
         return NeuralLikelihood(built, jnp.zeros(len(built), jnp.float32), None)
 
     def _embedding(self, task: Task, embedding: Any) -> Any:
@@ -282,7 +280,7 @@ class SNL:
         """The task of training family `k`; only the first is listened to, and may have a head start."""
         if k == 0:
             return task
-        key = task.for_training.child(_FAMILY, k)
+        key = of_family(task.for_training, k)
         return replace(task, for_training=key, listen=lambda progress: None, head_start=None)
 
     def _weights(self, model: NeuralLikelihood, rows: Simulations, near: np.ndarray | None) -> np.ndarray:

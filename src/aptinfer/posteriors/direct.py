@@ -14,6 +14,7 @@ from aptinfer.errors import SamplingError
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import as_members, count_members, each_member, mean_of_densities
 from aptinfer.estimators.missing import Imputed, is_masked
+from aptinfer.estimators.stack import Stacked
 from aptinfer.keys import Key, as_jax
 from aptinfer.posteriors.base import Posterior
 from aptinfer.precision import precise
@@ -27,7 +28,7 @@ ACCEPTANCE_DRAWS = 20_000
 
 @eqx.filter_jit
 @precise
-def _draw(estimator: Embedded, x, words, size):
+def _draw(estimator: Embedded | Stacked, x, words, size):
     """`size` draws from every member: (members, size, dim)."""
     weights, rest = as_members(estimator)
     keys = jax.random.split(as_jax(words), (count_members(estimator), size))
@@ -40,19 +41,19 @@ def _draw(estimator: Embedded, x, words, size):
 
 @eqx.filter_jit
 @precise
-def _members_log_prob(estimator: Embedded, x, values):
+def _members_log_prob(estimator: Embedded | Stacked, x, values):
     """log density of every member at each value: (members, values)."""
     return each_member(estimator, lambda one: jax.vmap(one(x).log_prob)(values))
 
 
 @eqx.filter_jit
 @precise
-def _log_prob(estimator: Embedded, x, values):
+def _log_prob(estimator: Embedded | Stacked, x, values):
     """log of the members' average density at each value."""
     return mean_of_densities(_members_log_prob(estimator, x, values))
 
 
-def mean_log_prob(estimator: Embedded, x, value):
+def mean_log_prob(estimator: Embedded | Stacked, x, value):
     """The same at one value, inside a compiled program."""
     return _log_prob(estimator, x, value[None])[0]
 
@@ -70,7 +71,7 @@ class DirectPosterior(Posterior):
 
     frame: Frame
     scaling: Scaling
-    estimator: Embedded
+    estimator: Embedded | Stacked
     observation: np.ndarray
     event: tuple[int, ...]
     amortised: bool = True

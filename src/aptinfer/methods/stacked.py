@@ -1,0 +1,71 @@
+r"""Several posteriors of different kinds, learned from the same rows and weighted by rows held back.
+
+Each family is trained alone, with the method's own loss, and its score at a row is minus that loss: log q
+while all rows come from the prior, and then how sure it is of the right answer to the atomic loss's question.
+Scores make weights as in `estimators.stack`: nobody has to choose a family.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from aptinfer.epochs import held_back_losses
+from aptinfer.estimators.embeddings import Embedded
+from aptinfer.estimators.ensemble import each_member
+from aptinfer.estimators.stack import Stacked, of_family, stacking_weights
+from aptinfer.keys import Key
+from aptinfer.methods.losses import Loss
+from aptinfer.precision import precise
+from aptinfer.rows import TrainingRows
+from aptinfer.train import History
+
+ENOUGH = 30  # held-back rows of proposals for families to be weighted by them alone
+MOST = 2000  # rows that are asked
+
+
+def with_others(
+    first: tuple[Embedded, History],
+    stacked: Stacked,
+    train: Callable[[Key, Embedded], tuple[Embedded, History]],
+    key: Key,
+    loss: Loss,
+    rows: TrainingRows,
+    batch: int,
+) -> tuple[Stacked, History]:
+    """The stack, its first family trained already, and the history of the family with the largest weight."""
+    others = [train(of_family(key, k), one) for k, one in enumerate(stacked.families[1:], 1)]
+    families, histories = zip(first, *others, strict=True)
+    weights = stacking_weights(-_losses(families, loss, rows, batch))
+    return Stacked.of(families, weights), histories[int(weights.argmax())]
+
+
+def _losses(families: tuple[Embedded, ...], loss: Loss, rows: TrainingRows, size: int) -> np.ndarray:
+    """Of each family at rows held back, those of proposals if they are enough: (families, rows)."""
+    n = int(rows.n_validation)
+    assert rows.x is not None
+    found, counted, index = [], [], []
+    for i in range(-(-min(n, MOST) // size)):
+        part = rows.validation[(i * size + np.arange(size)) % n]
+        # The host gathers x, which may be too large for the device.
+        losses, count = _part(families, loss, rows.without_x(), rows.x[part], np.int32(i))
+        found.append(losses)
+        counted.append(count)
+        index.append(part)
+    counts = np.concatenate(counted)
+    proposed = counts & (np.asarray(rows.source)[np.concatenate(index)] > 0)
+    chosen = proposed if proposed.sum() >= ENOUGH else counts
+    return np.concatenate(found, axis=1)[:, chosen].astype(np.float64)
+
+
+@eqx.filter_jit
+@precise
+def _part(families: tuple[Embedded, ...], loss: Loss, rows: TrainingRows, x, i):
+    size, counted = len(x), None
+    losses = []
+    for family in families:
+        of_members, counted = each_member(family, lambda one: held_back_losses(loss, one, rows, i, size, x))
+        losses.append(of_members.mean(axis=0))
+    assert counted is not None
+    return jnp.stack(losses), counted[0]
