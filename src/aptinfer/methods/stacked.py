@@ -62,10 +62,8 @@ def _losses(families: tuple[Embedded, ...], loss: Loss, rows: TrainingRows, size
 @eqx.filter_jit
 @precise
 def _part(families: tuple[Embedded, ...], loss: Loss, rows: TrainingRows, x, i):
-    size, counted = len(x), None
-    losses = []
-    for family in families:
-        of_members, counted = each_member(family, lambda one: held_back_losses(loss, one, rows, i, size, x))
-        losses.append(of_members.mean(axis=0))
-    assert counted is not None
-    return jnp.stack(losses), counted[0]
+    def held_back(one: Embedded):
+        return held_back_losses(loss, one, rows, i, len(x), x)
+
+    found = [each_member(family, held_back) for family in families]
+    return jnp.stack([losses.mean(axis=0) for losses, _ in found]), found[0][1][0]
