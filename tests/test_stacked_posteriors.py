@@ -14,9 +14,9 @@ import aptinfer as apt
 from aptinfer.estimators.embeddings import Embedded, Flatten
 from aptinfer.estimators.ensemble import each_member
 from aptinfer.estimators.mdn import LOG_DIAGONAL
-from aptinfer.estimators.stack import Family, Stacked, default_posteriors
+from aptinfer.estimators.stack import ENOUGH, Family, Stacked, default_posteriors
 from aptinfer.methods.losses import Atomic, Loss, MaximumLikelihood
-from aptinfer.methods.stacked import ENOUGH, _losses
+from aptinfer.methods.stacked import _losses
 from aptinfer.protocols import Simulations
 from aptinfer.rows import TrainingRows, training_rows
 
@@ -101,8 +101,9 @@ def test_scores_are_losses_at_rows_held_back(loss: Loss, proposed: int):
     """Those of proposals, if they are enough; half of all are held back, and a few of these have failed."""
     rows = rows_of(170, proposed, contrasts=loss.atoms > 1)
     order = np.asarray(rows.validation)[: int(rows.n_validation)]
-    wanted = rows.done[order] & (np.asarray(rows.source)[order] > 0 if proposed == 100 else True)
-    assert ENOUGH <= wanted.sum() < len(order) or loss.atoms == 1
+    from_proposal = rows.done[order] & (np.asarray(rows.source)[order] > 0)
+    assert (from_proposal.sum() >= ENOUGH) == (proposed == 100)
+    wanted = from_proposal if proposed == 100 else rows.done[order]
     exact = [[mean_loss(rows, one, p, loss.atoms) for p in np.flatnonzero(wanted)] for one in FAMILIES]
     # Parts of 20 rows, of which the last is not full.
     np.testing.assert_allclose(_losses(FAMILIES, loss, rows, 20), exact, atol=2e-5)
@@ -149,6 +150,20 @@ def test_families_may_be_images_and_series_too():
     """The first of the usual ones sees x itself only where it is a vector."""
     assert default_posteriors((3,))[0].embedding == apt.Flatten()
     assert all(one.embedding is None for one in default_posteriors((3, 8, 8)))
+
+
+def test_an_embedding_that_does_not_fit_x_is_refused_before_the_first_simulation():
+    def never(rng, theta):
+        ran.append(theta)
+        return simulate(rng, theta)
+
+    ran = []
+    stack = apt.Stack((apt.MDN(1), Family(apt.MDN(2), apt.CNN())))
+    with pytest.raises(ValueError, match="CNN"):
+        apt.infer(never, PRIOR, OBSERVED, method=apt.APT(estimator=stack), progress=False)
+    assert not ran
+    with pytest.raises(TypeError, match="APT embedding"):
+        apt.APT(estimator=apt.Stack((Family(apt.MDN(1), apt.MLP),)))
 
 
 def test_what_posteriors_cannot_stack_is_refused():

@@ -33,6 +33,7 @@ from aptinfer.estimators.mdn import MDN
 from aptinfer.keys import Key
 
 BOOTSTRAPS = 1000
+ENOUGH = 30  # held-back rows of proposals for families to be weighted by them alone
 LEAST = 1e-30  # weight of a family that has none, for its logarithm to be finite
 _FAMILY = 4  # branch of a key for the families of a stack
 
@@ -137,6 +138,12 @@ def build_families(
 def of_family(key: Key, k: int) -> Key:
     """The first has the key that it would have alone."""
     return key.child(_FAMILY, k) if k else key
+
+
+def telling(held_back: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """Which rows held back weight families: those of proposals, near the posterior, if they are enough."""
+    proposed = held_back & (source > 0)
+    return proposed if proposed.sum() >= ENOUGH else held_back
 
 
 def stacking_weights(log_q: np.ndarray) -> np.ndarray:

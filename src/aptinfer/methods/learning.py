@@ -154,8 +154,7 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False, s
     learn several.
     """
     name = type(method).__name__
-    for part in ("estimator", "embedding"):
-        no_class(f"{name} {part}", getattr(method, part))
+    no_class(f"{name} estimator", method.estimator)
     if isinstance(method.estimator, Stack) and not stack:
         raise TypeError(
             f"{name} estimator must be a single density: a Stack belongs to apt.APT(), apt.NPE() or "
@@ -178,13 +177,13 @@ def check_choices(method: Any, *, ratio: bool = False, velocity: bool = False, s
                 f"use apt.FMPE(estimator=...), which trains it without, or another estimator such as "
                 f"apt.NSF()."
             )
-    if method.embedding is not None and not (
-        isinstance(method.embedding, EmbeddingSpec) or callable(method.embedding)
-    ):
-        raise TypeError(
-            f"{name} embedding must be settings such as apt.MLP(), or an eqx.Module that maps x to a "
-            f"vector; got {method.embedding!r}."
-        )
+    for embedding in (method.embedding, *_of_families(method.estimator)):
+        no_class(f"{name} embedding", embedding)
+        if embedding is not None and not (isinstance(embedding, EmbeddingSpec) or callable(embedding)):
+            raise TypeError(
+                f"{name} embedding must be settings such as apt.MLP(), or an eqx.Module that maps x to a "
+                f"vector; got {embedding!r}."
+            )
     check_space(method)
     if not isinstance(method.trainer, Trainer):
         raise TypeError(f"{name} trainer must be an apt.Trainer(...); got {method.trainer!r}.")
@@ -195,6 +194,13 @@ def _singles(estimator: Any) -> list[Any]:
     if estimator is None or (isinstance(estimator, Stack) and estimator.families is None):
         return []
     return [split_ensemble(family.estimator)[0] for family in families_of(estimator)]
+
+
+def _of_families(estimator: Any) -> list[Any]:
+    """The embeddings that the families of a stack name."""
+    if not isinstance(estimator, Stack) or estimator.families is None:
+        return []
+    return [family.embedding for family in families_of(estimator) if family.embedding is not None]
 
 
 def check_members(method: Any) -> None:
@@ -217,10 +223,13 @@ def with_embedding(method: Any, shape: tuple[int, ...], *, missing: bool) -> Any
     """
     if hasattr(method, "embedded"):
         return method.embedded(shape, missing=missing)
+    named, words = _of_families(method.estimator), Key((0,)).words()
     if isinstance(method.embedding, ByShape):
-        return replace(method, embedding=method.embedding.chosen(shape))
-    words = Key((0,)).words()
-    eqx.filter_eval_shape(lambda: build_embedding(method.embedding, as_jax(words), shape, missing=missing))
+        method = replace(method, embedding=method.embedding.chosen(shape))
+    else:
+        named.append(method.embedding)
+    for embedding in named:
+        eqx.filter_eval_shape(lambda e=embedding: build_embedding(e, as_jax(words), shape, missing=missing))
     return method
 
 

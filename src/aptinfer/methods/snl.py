@@ -41,6 +41,7 @@ from aptinfer.estimators.stack import (
     families_of,
     of_family,
     stacking_weights,
+    telling,
 )
 from aptinfer.methods.learning import Learned, Task, check_choices, fit, notes_of_weights
 from aptinfer.methods.losses import MaximumLikelihood
@@ -58,7 +59,6 @@ from aptinfer.spaces import Frame, Latent, Space
 from aptinfer.train import Trainer
 
 SETTLED = 500  # rows by which entries of x are screened and put in order for the last time
-ENOUGH = 30  # held-back rows of proposals for families to be weighted by them
 LEAST_NEAR = 50  # rows, with a tenth as many held back, for others to be left out
 LEAST = np.float32(np.log(1e-3))  # of a family's log weight, for it to count
 BLOCK = 256  # rows that are evaluated at once
@@ -289,8 +289,7 @@ class SNL:
         held_back = self.trainer.validates(index) & rows.done
         if near is not None:
             held_back &= near
-        proposed = held_back & (rows.source > 0)
-        chosen = proposed if proposed.sum() >= ENOUGH else held_back
+        chosen = telling(held_back, rows.source)
         return stacking_weights(_log_densities(model, rows.value[chosen], rows.x[chosen]))
 
     def _success(self, task: Task, rows: Simulations, before: Embedded | None) -> Embedded | None:

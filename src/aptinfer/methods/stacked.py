@@ -8,20 +8,20 @@ Scores make weights as in `estimators.stack`: nobody has to choose a family.
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from aptinfer.epochs import held_back_losses
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import each_member
-from aptinfer.estimators.stack import Stacked, of_family, stacking_weights
+from aptinfer.estimators.stack import Stacked, of_family, stacking_weights, telling
 from aptinfer.keys import Key
 from aptinfer.methods.losses import Loss
 from aptinfer.precision import precise
 from aptinfer.rows import TrainingRows
 from aptinfer.train import History
 
-ENOUGH = 30  # held-back rows of proposals for families to be weighted by them alone
 MOST = 2000  # rows that are asked
 
 
@@ -45,17 +45,16 @@ def _losses(families: tuple[Embedded, ...], loss: Loss, rows: TrainingRows, size
     """Of each family at rows held back, those of proposals if they are enough: (families, rows)."""
     n = int(rows.n_validation)
     assert rows.x is not None
+    on_device = jax.device_put(rows.without_x())  # once, for all parts
     found, counted, index = [], [], []
     for i in range(-(-min(n, MOST) // size)):
         part = rows.validation[(i * size + np.arange(size)) % n]
         # The host gathers x, which may be too large for the device.
-        losses, count = _part(families, loss, rows.without_x(), rows.x[part], np.int32(i))
+        losses, count = _part(families, loss, on_device, rows.x[part], np.int32(i))
         found.append(losses)
         counted.append(count)
         index.append(part)
-    counts = np.concatenate(counted)
-    proposed = counts & (np.asarray(rows.source)[np.concatenate(index)] > 0)
-    chosen = proposed if proposed.sum() >= ENOUGH else counts
+    chosen = telling(np.concatenate(counted), np.asarray(rows.source)[np.concatenate(index)])
     return np.concatenate(found, axis=1)[:, chosen].astype(np.float64)
 
 
