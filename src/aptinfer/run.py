@@ -23,7 +23,7 @@ from aptinfer.errors import AptinferError, RunFileError
 from aptinfer.executors import as_executor, held
 from aptinfer.given import as_done, begin_with, described
 from aptinfer.methods.apt import APT
-from aptinfer.methods.learning import with_embedding
+from aptinfer.methods.choices import with_embedding
 from aptinfer.methods.recipe import Recipe, rounds_of
 from aptinfer.overlap import check_overlap
 from aptinfer.posteriors import Posterior

@@ -11,16 +11,8 @@ from aptinfer.checks import suggests_keywords
 from aptinfer.estimators.ensemble import split_ensemble
 from aptinfer.estimators.mdn import MDN
 from aptinfer.estimators.mog import Ratio
-from aptinfer.methods.learning import (
-    Learned,
-    Network,
-    Task,
-    check_choices,
-    check_members,
-    direct,
-    train_network,
-    with_defaults,
-)
+from aptinfer.methods.choices import check_choices, check_members, with_defaults
+from aptinfer.methods.learning import Learned, Network, Task, direct, train_network
 from aptinfer.methods.losses import (
     Atomic,
     ClosedForm,

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 from aptinfer.checks import positive_int, suggests_keywords, whole_seed
 from aptinfer.estimators.ensemble import build_members
 from aptinfer.keys import Key
-from aptinfer.methods.learning import default_estimator, fitting
+from aptinfer.methods.choices import default_estimator
+from aptinfer.methods.learning import fitting
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.posteriors import DirectPosterior
 from aptinfer.protocols import Simulations

@@ -21,7 +21,8 @@ from aptinfer.checks import suggests_keywords
 from aptinfer.estimators.ensemble import split_ensemble
 from aptinfer.estimators.velocity import Carried, VelocityNetwork
 from aptinfer.keys import as_jax
-from aptinfer.methods.learning import Learned, Task, check_choices, direct, train_network, with_defaults
+from aptinfer.methods.choices import check_choices, with_defaults
+from aptinfer.methods.learning import Learned, Task, direct, train_network
 from aptinfer.methods.losses import Batch, Loss
 from aptinfer.posteriors import DirectPosterior
 from aptinfer.protocols import Proposal

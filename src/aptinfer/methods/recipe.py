@@ -16,7 +16,8 @@ from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.columns import MOST, NoDensityError
 from aptinfer.estimators.stack import Stack
 from aptinfer.methods.apt import APT
-from aptinfer.methods.learning import Learned, Task, with_embedding
+from aptinfer.methods.choices import with_embedding
+from aptinfer.methods.learning import Learned, Task
 from aptinfer.methods.snl import SNL
 from aptinfer.posteriors import SampledPosterior
 from aptinfer.protocols import Proposal

@@ -30,6 +30,7 @@ import numpy as np
 from aptinfer.checks import optional_function, positive_float, positive_int, suggests_keywords
 from aptinfer.errors import SamplingWarning
 from aptinfer.keys import Key
+from aptinfer.methods.choices import check_space
 from aptinfer.methods.distances import (
     FEWEST,
     Candidates,
@@ -38,7 +39,7 @@ from aptinfer.methods.distances import (
     standardised,
     try_distance,
 )
-from aptinfer.methods.learning import Learned, Task, check_space
+from aptinfer.methods.learning import Learned, Task
 from aptinfer.posteriors.kernels import Kernels, around
 from aptinfer.posteriors.particles import ParticlePosterior, equal_weights
 from aptinfer.proposals import FromPrior

@@ -43,7 +43,8 @@ from aptinfer.estimators.stack import (
     stacking_weights,
     telling,
 )
-from aptinfer.methods.learning import Learned, Task, check_choices, fit, notes_of_weights
+from aptinfer.methods.choices import check_choices
+from aptinfer.methods.learning import Learned, Task, fit, notes_of_weights
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.methods.nearby import Nearby
 from aptinfer.methods.sampling import check_prior, proposed, sampled

@@ -27,16 +27,8 @@ from aptinfer.estimators.ensemble import Ensemble, split_ensemble
 from aptinfer.estimators.mdn import MDN, MixtureHead
 from aptinfer.estimators.mog import GaussianTerms, Mixture, Ratio, divided
 from aptinfer.keys import as_jax
-from aptinfer.methods.learning import (
-    Learned,
-    Network,
-    Task,
-    check_choices,
-    direct,
-    new_network,
-    notes_on,
-    with_defaults,
-)
+from aptinfer.methods.choices import check_choices, with_defaults
+from aptinfer.methods.learning import Learned, Network, Task, direct, new_network, notes_on
 from aptinfer.methods.losses import MaximumLikelihood
 from aptinfer.methods.weight_uncertainty import WeightUncertainty, check_uncertainty, train_weights
 from aptinfer.posteriors import DirectPosterior

@@ -18,14 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aptinfer.checks import suggests_keywords, true_or_false
-from aptinfer.methods.learning import (
-    Learned,
-    Network,
-    Task,
-    check_choices,
-    direct,
-    with_defaults,
-)
+from aptinfer.methods.choices import check_choices, with_defaults
+from aptinfer.methods.learning import Learned, Network, Task, direct
 from aptinfer.methods.losses import WeightedLikelihood
 from aptinfer.methods.weight_uncertainty import (
     UncertainWeights,

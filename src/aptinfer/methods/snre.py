@@ -23,7 +23,8 @@ from aptinfer.checks import positive_int, suggests_keywords
 from aptinfer.estimators.embeddings import Embedded
 from aptinfer.estimators.ensemble import each_member, split_ensemble
 from aptinfer.estimators.ratio import RatioNetwork
-from aptinfer.methods.learning import Learned, Network, Task, check_choices, train_network, with_defaults
+from aptinfer.methods.choices import check_choices, with_defaults
+from aptinfer.methods.learning import Learned, Network, Task, train_network
 from aptinfer.methods.losses import Atomic
 from aptinfer.methods.sampling import check_prior, proposed, sampled
 from aptinfer.posteriors import SampledPosterior

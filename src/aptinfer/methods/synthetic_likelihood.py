@@ -26,8 +26,9 @@ from aptinfer.checks import positive_float, positive_int, suggests_keywords
 from aptinfer.errors import SamplingError
 from aptinfer.estimators.mog import LOG_2PI
 from aptinfer.keys import Key
+from aptinfer.methods.choices import check_space
 from aptinfer.methods.distances import candidates, standardised
-from aptinfer.methods.learning import Learned, Task, check_space
+from aptinfer.methods.learning import Learned, Task
 from aptinfer.posteriors.particles import ParticlePosterior, equal_weights
 from aptinfer.protocols import Draws, Proposal
 from aptinfer.samplers.draws import Draws as Sampled
