@@ -4,9 +4,10 @@ Deviation = tuple[str, str]
 
 SHARED: tuple[Deviation, ...] = (
     (
-        "Theta is standardised by the prior's own spread, and x by robust statistics of the first round.",
-        "Affine maps that all methods share; the paper standardises x by mean and standard deviation of 1000 "
-        "simulations, which heavy tails move.",
+        "Theta is standardised by the prior's own spread, and x by robust statistics of the first round; beyond "
+        "five spreads x is compressed, one-to-one.",
+        "Maps that all methods share; the paper standardises x by mean and standard deviation of 1000 "
+        "simulations, which heavy tails move, and leaves outliers where they are.",
     ),
     (
         "Rows are held back by their number, and the weights of the lowest loss on them are restored.",
