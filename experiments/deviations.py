@@ -4,8 +4,8 @@ Deviation = tuple[str, str]
 
 SHARED: tuple[Deviation, ...] = (
     (
-        "Theta is standardised by the prior's own spread, and x by robust statistics of the first round; beyond "
-        "five spreads x is compressed, one-to-one.",
+        "Theta is standardised by the prior's own spread, and x by robust statistics of the first round; "
+        "beyond five spreads x is compressed, one-to-one.",
         "Maps that all methods share; the paper standardises x by mean and standard deviation of 1000 "
         "simulations, which heavy tails move, and leaves outliers where they are.",
     ),
@@ -34,7 +34,8 @@ SHARED: tuple[Deviation, ...] = (
     ),
     (
         "SNL's flow has no batch normalisation, and always learns from all rounds.",
-        "It is an open choice in the paper; APT's flow has none either.",
+        "It is an open choice in the paper; APT's flow has none either, nor had SNL's in the authors' "
+        "figure 3.",
     ),
     (
         "Lines of the H200 up to November 18, 2026 have matrix products of ten bits.",
