@@ -1,4 +1,4 @@
-"""What the user has chosen for a neural method: defaults for the rest, and what is refused before anything is
+"""What the user has chosen for a method: defaults for the rest, and what is refused before anything is
 simulated."""
 
 from dataclasses import replace
